@@ -1,0 +1,73 @@
+// Package source finds a function or a call in the pinned upstream source and names it as file,
+// function and line.
+//
+// A [Ref] names a declaration without looking at anything. A [Tree] is the source that one version
+// of kube-apiserver is built from; it finds where a Ref is declared, and follows a write from the
+// storage layer down to the compare of the etcd transaction that it becomes.
+package source
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Ref names one declaration of an upstream package.
+type Ref struct {
+	// Package is the import path, such as "k8s.io/apiserver/pkg/storage/etcd3".
+	Package string
+	// Func is the declaration as Go writes it: "NewConflict" for a function, a type, a variable or
+	// a constant, "(*Store).Update" for a method, "Preconditions.UID" for a method of an interface
+	// or a field of a struct. Whether a receiver is a pointer does not matter for finding it.
+	Func string
+}
+
+// Func is the reference to the declaration fn of the package pkg. Nothing is looked up: a name that
+// does not exist is found out by [Tree.Find].
+func Func(pkg, fn string) Ref { return Ref{Package: pkg, Func: fn} }
+
+// IsZero reports whether r names nothing.
+func (r Ref) IsZero() bool { return r == Ref{} }
+
+// String is the reference without version and file, such as
+// "k8s.io/apiserver/pkg/storage/etcd3 (*store).GuaranteedUpdate".
+func (r Ref) String() string {
+	if r.IsZero() {
+		return ""
+	}
+	return r.Package + " " + r.Func
+}
+
+// split takes the name apart into the type, without parentheses, star and type parameters, and the
+// name below it. Type is empty for a declaration that belongs to the package itself.
+func (r Ref) split() (typ, name string) {
+	dot := strings.LastIndexByte(r.Func, '.')
+	if dot < 0 {
+		return "", r.Func
+	}
+	typ = strings.Trim(r.Func[:dot], "()*")
+	if bracket := strings.IndexByte(typ, '['); bracket >= 0 {
+		typ = typ[:bracket]
+	}
+	return typ, r.Func[dot+1:]
+}
+
+// Location is where a declaration stands in the source of one version.
+type Location struct {
+	// Module and Version are the module that holds the file, such as "k8s.io/apiserver" "v0.37.2".
+	Module, Version string
+	// File is the path below the root of the module, with forward slashes.
+	File string
+	// Func is the declaration with the receiver that it has there, such as "(*store).Create".
+	Func string
+	// Line is the line of the declaration, counted from 1.
+	Line int
+}
+
+// String is the location without its line, because lines move with every release:
+// "k8s.io/apiserver v0.37.2 pkg/storage/etcd3/store.go (*store).GuaranteedUpdate".
+func (l Location) String() string {
+	return fmt.Sprintf("%s %s %s %s", l.Module, l.Version, l.File, l.Func)
+}
+
+// Position is the file and the line, such as "pkg/storage/etcd3/store.go:489".
+func (l Location) Position() string { return fmt.Sprintf("%s:%d", l.File, l.Line) }

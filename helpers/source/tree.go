@@ -1,0 +1,272 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ErrNoSource is wrapped by the error of [For] when the source of a version is neither here nor to
+// be had from the Go module proxy. A lesson that needs the source can then say so and skip.
+var ErrNoSource = errors.New("no source of this kube-apiserver")
+
+// kubernetes is the module that a pin names: the one that holds kube-apiserver's main package.
+const kubernetes = "k8s.io/kubernetes"
+
+// fetchTimeout bounds one download of one module; the largest has about 22 MB.
+const fetchTimeout = 5 * time.Minute
+
+// Tree is the source of one version of Kubernetes: its modules, and what they require. Packages are
+// parsed when they are first asked for, and kept. It is safe for concurrent use.
+type Tree struct {
+	version string
+	sources []moduleSource
+	edits   []overlay
+
+	mu       sync.Mutex
+	modules  map[string]module
+	packages map[string]*parsed
+}
+
+// overlay is an edit of one file of one package, made in memory.
+type overlay struct {
+	pkg, file string
+	edit      func(src []byte) []byte
+}
+
+// module is one module whose source is on disk.
+type module struct {
+	path, version, dir, goMod string
+}
+
+// moduleSource says which modules there are and puts one of them on disk.
+type moduleSource struct {
+	// paths are the module paths that the source knows.
+	paths []string
+	// locate finds the module on disk, and downloads it first where that is needed.
+	locate func(path string) (module, error)
+}
+
+// Version is the version of Kubernetes, such as "v1.37.2".
+func (t *Tree) Version() string { return t.version }
+
+// Pinned is the source of the kube-apiserver that a nested module of this repository pins. Version
+// is "v1.37.2", which must then be the very version that is pinned, or "v1.37" for whatever patch
+// release is pinned; the leading v may be left out.
+//
+// Versions come from the nested module helpers/kubeapiserver/v1.37, and from the root module for
+// what Kubernetes does not require (controller-runtime, etcd's server). Source that is not in the
+// module cache yet is downloaded when it is first needed and checked against go.sum. The
+// cancellation of ctx ends Pinned; downloads that a later call needs have their own limit of
+// five minutes.
+func Pinned(ctx context.Context, version string) (*Tree, error) {
+	repo, err := findRepo()
+	if err != nil {
+		return nil, err
+	}
+	return pinnedIn(ctx, repo, version)
+}
+
+// pinnedIn is Pinned for the repository at repo.
+func pinnedIn(ctx context.Context, repo, version string) (*Tree, error) {
+	version = "v" + strings.TrimPrefix(version, "v")
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return nil, fmt.Errorf("%q is not a version of Kubernetes: write it as v1.37 or v1.37.2", version)
+	}
+	minor := parts[0] + "." + parts[1]
+	dir := filepath.Join(repo, "helpers", "kubeapiserver", minor)
+	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
+		return nil, &notPinnedError{version: version, folder: "helpers/kubeapiserver/" + minor}
+	}
+	pin, err := listModule(ctx, dir, kubernetes)
+	if err != nil {
+		return nil, fmt.Errorf("reading which version helpers/kubeapiserver/%s pins: %w", minor, err)
+	}
+	if len(parts) == 3 && version != pin.version {
+		return nil, &notPinnedError{version: version, folder: "helpers/kubeapiserver/" + minor, pinned: pin.version}
+	}
+	nested, err := requirements(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	root, err := requirements(ctx, repo)
+	if err != nil {
+		return nil, err
+	}
+	return &Tree{version: pin.version, sources: []moduleSource{nested, root}}, nil
+}
+
+// notPinnedError says that no nested module pins a version.
+type notPinnedError struct{ version, folder, pinned string }
+
+func (e *notPinnedError) Error() string {
+	if e.pinned != "" {
+		return fmt.Sprintf("%s is not pinned here: %s pins %s; ask for that one, or change its go.mod", e.version, e.folder, e.pinned)
+	}
+	return fmt.Sprintf("%s is not pinned here: there is no module in %s; add one as its neighbours are", e.version, e.folder)
+}
+
+// findRepo is the root of this repository: the nearest folder at or above the working directory
+// whose go.mod stands beside helpers/kubeapiserver.
+func findRepo() (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("looking for the root of the repository: %w", err)
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		_, errMod := os.Stat(filepath.Join(dir, "go.mod"))
+		_, errPins := os.Stat(filepath.Join(dir, "helpers", "kubeapiserver"))
+		if errMod == nil && errPins == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no folder at or above %s holds go.mod and helpers/kubeapiserver: run this inside the repository, which pins the source", start)
+		}
+	}
+}
+
+// requirements are the modules that the go.mod in dir requires, replacements applied.
+func requirements(ctx context.Context, dir string) (moduleSource, error) {
+	paths, err := required(ctx, filepath.Join(dir, "go.mod"))
+	if err != nil {
+		return moduleSource{}, err
+	}
+	detached := context.WithoutCancel(ctx)
+	return moduleSource{paths: paths, locate: func(path string) (module, error) {
+		ctx, cancel := context.WithTimeout(detached, fetchTimeout)
+		defer cancel()
+		m, err := listModule(ctx, dir, path)
+		if err != nil || m.dir != "" {
+			return m, err
+		}
+		got, err := download(ctx, dir, path)
+		if err != nil {
+			return module{}, err
+		}
+		m.dir, m.goMod = got.dir, got.goMod
+		return m, nil
+	}}, nil
+}
+
+// required lists the module paths that a go.mod file requires.
+func required(ctx context.Context, goMod string) ([]string, error) {
+	var file struct{ Require []struct{ Path string } }
+	if err := goJSON(ctx, filepath.Dir(goMod), &file, "mod", "edit", "-json", goMod); err != nil {
+		return nil, err
+	}
+	paths := make([]string, len(file.Require))
+	for i, r := range file.Require {
+		paths[i] = r.Path
+	}
+	return paths, nil
+}
+
+// listModule asks the go command for a module of the build list of the module in dir. The folder is
+// empty when the module cache lacks it.
+func listModule(ctx context.Context, dir, modulePath string) (module, error) {
+	var m struct {
+		Path, Version, Dir, GoMod string
+		Replace                   *struct{ Path, Version, Dir, GoMod string }
+	}
+	if err := goJSON(ctx, dir, &m, "list", "-mod=readonly", "-m", "-json", modulePath); err != nil {
+		return module{}, err
+	}
+	found := module{path: m.Path, version: m.Version, dir: m.Dir, goMod: m.GoMod}
+	if r := m.Replace; r != nil && r.Version != "" {
+		found.version = r.Version
+	}
+	return found, nil
+}
+
+// download puts a module into the module cache; query is a path of the build list of the module in
+// dir, or path@version.
+func download(ctx context.Context, dir, query string) (module, error) {
+	var m struct{ Path, Version, Dir, GoMod, Error string }
+	err := goJSON(ctx, dir, &m, "mod", "download", "-json", query)
+	if m.Error != "" {
+		return module{}, fmt.Errorf("downloading %s: %s", query, firstLine(m.Error))
+	}
+	if err != nil {
+		return module{}, err
+	}
+	return module{path: m.Path, version: m.Version, dir: m.Dir, goMod: m.GoMod}, nil
+}
+
+// goJSON runs the go command in dir and decodes what it prints into v, also when it fails, because
+// some of its commands report their error there.
+func goJSON(ctx context.Context, dir string, v any, args ...string) error {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	// A workspace of the reader would put other versions in the place of the pinned ones.
+	cmd.Env = append(os.Environ(), "GOWORK=off", "PWD="+dir)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	errRun := cmd.Run()
+	errJSON := json.Unmarshal(stdout.Bytes(), v)
+	what := "go " + strings.Join(args, " ")
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+	case errRun != nil && stderr.Len() > 0:
+		return fmt.Errorf("%s: %s", what, firstLine(stderr.String()))
+	case errRun != nil:
+		return fmt.Errorf("%s: %w", what, errRun)
+	case errJSON != nil:
+		return fmt.Errorf("%s printed no JSON: %w", what, errJSON)
+	}
+	return nil
+}
+
+// firstLine is the first line of s that is not empty.
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return line
+}
+
+// moduleOf is the module that holds the package pkg, on disk.
+func (t *Tree) moduleOf(pkg string) (module, error) {
+	for _, s := range t.sources {
+		best := ""
+		for _, p := range s.paths {
+			if (pkg == p || strings.HasPrefix(pkg, p+"/")) && len(p) > len(best) {
+				best = p
+			}
+		}
+		if best == "" {
+			continue
+		}
+		if m, ok := t.modules[best]; ok {
+			return m, nil
+		}
+		m, err := s.locate(best)
+		if err != nil {
+			return module{}, fmt.Errorf("finding the source of %s: %w", best, err)
+		}
+		if t.modules == nil {
+			t.modules = make(map[string]module)
+		}
+		t.modules[best] = m
+		return m, nil
+	}
+	return module{}, fmt.Errorf("no module of Kubernetes %s or of this repository holds package %s: check the import path", t.version, pkg)
+}
+
+// dirOf is the folder of the package pkg and the path of that folder below its module.
+func (t *Tree) dirOf(pkg string) (m module, dir, below string, err error) {
+	m, err = t.moduleOf(pkg)
+	if err != nil {
+		return m, "", "", err
+	}
+	below = strings.TrimPrefix(strings.TrimPrefix(pkg, m.path), "/")
+	return m, filepath.Join(m.dir, filepath.FromSlash(below)), path.Clean(below), nil
+}
