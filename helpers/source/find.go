@@ -1,13 +1,14 @@
 package source
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"go/ast"
-	"go/build"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -32,14 +33,16 @@ type declared struct {
 }
 
 // Find is where r is declared in this version. The error for a name that does not exist gives the
-// names that come nearest to it.
+// names that come nearest to it. A module that is not in the module cache is downloaded first.
 func (t *Tree) Find(r Ref) (Location, error) {
 	if r.Package == "" || r.Func == "" {
 		return Location{}, fmt.Errorf("the reference %q is incomplete: it needs an import path and a declaration", r.String())
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
+	defer cancel()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p, err := t.parse(r.Package)
+	p, err := t.parse(ctx, r.Package)
 	if err != nil {
 		return Location{}, fmt.Errorf("looking for %s: %w", r, err)
 	}
@@ -59,11 +62,11 @@ func (p *parsed) location(label string, pos token.Pos) Location {
 }
 
 // parse reads the files of one package that a build for this platform would compile.
-func (t *Tree) parse(pkg string) (*parsed, error) {
+func (t *Tree) parse(ctx context.Context, pkg string) (*parsed, error) {
 	if p, ok := t.packages[pkg]; ok {
 		return p, nil
 	}
-	m, dir, below, err := t.dirOf(pkg)
+	m, dir, below, err := t.dirOf(ctx, pkg)
 	if err != nil {
 		return nil, err
 	}
@@ -74,16 +77,13 @@ func (t *Tree) parse(pkg string) (*parsed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading package %s: %w", pkg, err)
 	}
-	p := &parsed{module: m, path: pkg, fset: token.NewFileSet()}
-	edited := 0
+	p := &parsed{module: m, path: pkg, fset: t.fileSet()}
+	edited := make(map[string]bool)
 	for _, e := range entries {
+		if !isSource(dir, e) {
+			continue
+		}
 		name := e.Name()
-		if e.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		if match, err := build.Default.MatchFile(dir, name); err != nil || !match {
-			continue
-		}
 		src, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			return nil, fmt.Errorf("reading package %s: %w", pkg, err)
@@ -92,7 +92,7 @@ func (t *Tree) parse(pkg string) (*parsed, error) {
 			if o.pkg != pkg || o.file != name {
 				continue
 			}
-			edited++
+			edited[name] = true
 			altered := o.edit(slices.Clone(src))
 			if slices.Equal(altered, src) {
 				return nil, fmt.Errorf("the edit of %s changed nothing: what it looks for is not there in %s %s", path.Join(below, name), m.path, m.version)
@@ -109,7 +109,7 @@ func (t *Tree) parse(pkg string) (*parsed, error) {
 		return nil, fmt.Errorf("%s %s has no Go files in %s", m.path, m.version, below)
 	}
 	for _, o := range t.edits {
-		if o.pkg == pkg && edited == 0 {
+		if o.pkg == pkg && !edited[o.file] {
 			return nil, fmt.Errorf("there is no file %s to edit in package %s of %s %s", o.file, pkg, m.path, m.version)
 		}
 	}
@@ -259,10 +259,6 @@ func distance(a, b string) int {
 func (t *Tree) With(pkg, file string, edit func(src []byte) []byte) *Tree {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	modules := make(map[string]module, len(t.modules))
-	for k, v := range t.modules {
-		modules[k] = v
-	}
 	edits := append(slices.Clone(t.edits), overlay{pkg: pkg, file: file, edit: edit})
-	return &Tree{version: t.version, sources: t.sources, edits: edits, modules: modules}
+	return &Tree{version: t.version, sources: t.sources, edits: edits, modules: maps.Clone(t.modules)}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/token"
 	"os"
 	"os/exec"
 	"path"
@@ -33,8 +34,20 @@ type Tree struct {
 	edits   []overlay
 
 	mu       sync.Mutex
-	modules  map[string]module
-	packages map[string]*parsed
+	fset     *token.FileSet
+	modules  map[string]module   // by module path
+	packages map[string]*parsed  // by import path, as the rest
+	checked  map[string]*checked // with types
+	leads    map[string]bool     // see leadsToEtcd
+	requires map[string]bool     // by module path, see requiresEtcd
+}
+
+// fileSet is the set that the positions of all packages of the tree refer to.
+func (t *Tree) fileSet() *token.FileSet {
+	if t.fset == nil {
+		t.fset = token.NewFileSet()
+	}
+	return t.fset
 }
 
 // overlay is an edit of one file of one package, made in memory.
@@ -48,12 +61,14 @@ type module struct {
 	path, version, dir, goMod string
 }
 
-// moduleSource says which modules there are and puts one of them on disk.
+// moduleSource says which modules there are, and puts one of them on disk.
 type moduleSource struct {
 	// paths are the module paths that the source knows.
 	paths []string
-	// locate finds the module on disk, and downloads it first where that is needed.
-	locate func(path string) (module, error)
+	// goMod is the go.mod file of one of them; its source is not needed for that.
+	goMod func(ctx context.Context, path string) (string, error)
+	// locate finds one of them on disk, and downloads it first where that is needed.
+	locate func(ctx context.Context, path string) (module, error)
 }
 
 // Version is the version of Kubernetes, such as "v1.37.2".
@@ -65,9 +80,7 @@ func (t *Tree) Version() string { return t.version }
 //
 // Versions come from the nested module helpers/kubeapiserver/v1.37, and from the root module for
 // what Kubernetes does not require (controller-runtime, etcd's server). Source that is not in the
-// module cache yet is downloaded when it is first needed and checked against go.sum. The
-// cancellation of ctx ends Pinned; downloads that a later call needs have their own limit of
-// five minutes.
+// module cache yet is downloaded when it is first needed and checked against go.sum.
 func Pinned(ctx context.Context, version string) (*Tree, error) {
 	repo, err := findRepo()
 	if err != nil {
@@ -141,34 +154,50 @@ func requirements(ctx context.Context, dir string) (moduleSource, error) {
 	if err != nil {
 		return moduleSource{}, err
 	}
-	detached := context.WithoutCancel(ctx)
-	return moduleSource{paths: paths, locate: func(path string) (module, error) {
-		ctx, cancel := context.WithTimeout(detached, fetchTimeout)
-		defer cancel()
-		m, err := listModule(ctx, dir, path)
-		if err != nil || m.dir != "" {
-			return m, err
-		}
-		got, err := download(ctx, dir, path)
-		if err != nil {
-			return module{}, err
-		}
-		m.dir, m.goMod = got.dir, got.goMod
-		return m, nil
-	}}, nil
+	return moduleSource{
+		paths: paths,
+		goMod: func(ctx context.Context, path string) (string, error) {
+			m, err := listModule(ctx, dir, path)
+			return m.goMod, err
+		},
+		locate: func(ctx context.Context, path string) (module, error) {
+			m, err := listModule(ctx, dir, path)
+			if err != nil || m.dir != "" {
+				return m, err
+			}
+			got, err := download(ctx, dir, path)
+			if err != nil {
+				return module{}, err
+			}
+			m.dir, m.goMod = got.dir, got.goMod
+			return m, nil
+		},
+	}, nil
+}
+
+// goModFile is what the go command prints of a go.mod file.
+type goModFile struct {
+	Require []struct{ Path, Version string }
+	Replace []struct {
+		Old, New struct{ Path, Version string }
+	}
+}
+
+// readGoMod reads a go.mod file, wherever it is.
+func readGoMod(ctx context.Context, path string) (goModFile, error) {
+	var file goModFile
+	err := goJSON(ctx, filepath.Dir(path), &file, "mod", "edit", "-json", path)
+	return file, err
 }
 
 // required lists the module paths that a go.mod file requires.
 func required(ctx context.Context, goMod string) ([]string, error) {
-	var file struct{ Require []struct{ Path string } }
-	if err := goJSON(ctx, filepath.Dir(goMod), &file, "mod", "edit", "-json", goMod); err != nil {
-		return nil, err
-	}
+	file, err := readGoMod(ctx, goMod)
 	paths := make([]string, len(file.Require))
 	for i, r := range file.Require {
 		paths[i] = r.Path
 	}
-	return paths, nil
+	return paths, err
 }
 
 // listModule asks the go command for a module of the build list of the module in dir. The folder is
@@ -233,37 +262,45 @@ func firstLine(s string) string {
 	return line
 }
 
-// moduleOf is the module that holds the package pkg, on disk.
-func (t *Tree) moduleOf(pkg string) (module, error) {
+// sourceOf is the path of the module that holds the package pkg, and where that module comes from;
+// the path is empty if there is none.
+func (t *Tree) sourceOf(pkg string) (from moduleSource, path string) {
 	for _, s := range t.sources {
-		best := ""
 		for _, p := range s.paths {
-			if (pkg == p || strings.HasPrefix(pkg, p+"/")) && len(p) > len(best) {
-				best = p
+			if (pkg == p || strings.HasPrefix(pkg, p+"/")) && len(p) > len(path) {
+				from, path = s, p
 			}
 		}
-		if best == "" {
-			continue
+		if path != "" {
+			return from, path
 		}
-		if m, ok := t.modules[best]; ok {
-			return m, nil
-		}
-		m, err := s.locate(best)
-		if err != nil {
-			return module{}, fmt.Errorf("finding the source of %s: %w", best, err)
-		}
-		if t.modules == nil {
-			t.modules = make(map[string]module)
-		}
-		t.modules[best] = m
+	}
+	return moduleSource{}, ""
+}
+
+// moduleOf is the module that holds the package pkg, on disk.
+func (t *Tree) moduleOf(ctx context.Context, pkg string) (module, error) {
+	s, path := t.sourceOf(pkg)
+	if path == "" {
+		return module{}, fmt.Errorf("no module of Kubernetes %s or of this repository holds package %s: check the import path", t.version, pkg)
+	}
+	if m, ok := t.modules[path]; ok {
 		return m, nil
 	}
-	return module{}, fmt.Errorf("no module of Kubernetes %s or of this repository holds package %s: check the import path", t.version, pkg)
+	m, err := s.locate(ctx, path)
+	if err != nil {
+		return module{}, fmt.Errorf("finding the source of %s: %w", path, err)
+	}
+	if t.modules == nil {
+		t.modules = make(map[string]module)
+	}
+	t.modules[path] = m
+	return m, nil
 }
 
 // dirOf is the folder of the package pkg and the path of that folder below its module.
-func (t *Tree) dirOf(pkg string) (m module, dir, below string, err error) {
-	m, err = t.moduleOf(pkg)
+func (t *Tree) dirOf(ctx context.Context, pkg string) (m module, dir, below string, err error) {
+	m, err = t.moduleOf(ctx, pkg)
 	if err != nil {
 		return m, "", "", err
 	}
