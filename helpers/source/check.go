@@ -5,15 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
-	"go/build"
 	"go/parser"
-	"go/token"
 	"go/types"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // etcdClient is the package whose words a transaction is built with: Txn, Compare, OpPut.
@@ -106,30 +101,36 @@ func (t *Tree) leadsToEtcd(ctx context.Context, pkg string) (bool, error) {
 	if leads, ok := t.leads[pkg]; ok {
 		return leads, nil
 	}
+	leads, err := t.importsEtcd(ctx, pkg)
+	if err != nil {
+		return false, err
+	}
 	if t.leads == nil {
 		t.leads = make(map[string]bool)
 	}
-	t.leads[pkg] = false
+	t.leads[pkg] = leads
+	return leads, nil
+}
+
+// importsEtcd is leadsToEtcd for a package that is not the client and was not asked about before.
+func (t *Tree) importsEtcd(ctx context.Context, pkg string) (bool, error) {
 	requires, err := t.requiresEtcd(ctx, pkg)
 	if err != nil || !requires {
 		return false, err
 	}
-	_, dir, _, err := t.dirOf(ctx, pkg)
-	if err != nil {
-		return false, err
-	}
-	imports, err := importsOf(dir)
+	_, files, err := t.files(ctx, pkg, parser.ImportsOnly)
 	if err != nil {
 		return false, fmt.Errorf("reading the imports of %s: %w", pkg, err)
 	}
-	for _, i := range imports {
-		leads, err := t.leadsToEtcd(ctx, i)
-		if err != nil {
-			return false, err
-		}
-		if leads {
-			t.leads[pkg] = true
-			return true, nil
+	for _, f := range files {
+		for _, s := range f.Imports {
+			path, err := strconv.Unquote(s.Path.Value)
+			if err != nil {
+				continue
+			}
+			if leads, err := t.leadsToEtcd(ctx, path); leads || err != nil {
+				return leads, err
+			}
 		}
 	}
 	return false, nil
@@ -160,38 +161,4 @@ func (t *Tree) requiresEtcd(ctx context.Context, pkg string) (bool, error) {
 	}
 	t.requires[path] = slices.Contains(paths, etcdClient)
 	return t.requires[path], nil
-}
-
-// importsOf lists what the files in dir import that a build for this platform would compile.
-func importsOf(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	var imports []string
-	for _, e := range entries {
-		if !isSource(dir, e) {
-			continue
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, e.Name()), nil, parser.ImportsOnly)
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range f.Imports {
-			if path, err := strconv.Unquote(s.Path.Value); err == nil {
-				imports = append(imports, path)
-			}
-		}
-	}
-	return imports, nil
-}
-
-// isSource reports whether e is a Go file that a build for this platform compiles, tests aside.
-func isSource(dir string, e os.DirEntry) bool {
-	name := e.Name()
-	if e.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
-		return false
-	}
-	match, err := build.Default.MatchFile(dir, name)
-	return err == nil && match
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
+	"go/build"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -19,7 +20,6 @@ import (
 // parsed is one package of a tree, as syntax.
 type parsed struct {
 	module module
-	path   string
 	fset   *token.FileSet
 	files  []*ast.File
 	decls  []declared
@@ -61,58 +61,16 @@ func (p *parsed) location(label string, pos token.Pos) Location {
 	return Location{Module: p.module.path, Version: p.module.version, File: at.Filename, Func: label, Line: at.Line}
 }
 
-// parse reads the files of one package that a build for this platform would compile.
+// parse reads one package, with its declarations.
 func (t *Tree) parse(ctx context.Context, pkg string) (*parsed, error) {
 	if p, ok := t.packages[pkg]; ok {
 		return p, nil
 	}
-	m, dir, below, err := t.dirOf(ctx, pkg)
+	m, files, err := t.files(ctx, pkg, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s %s has no package %s: it may have moved", m.path, m.version, pkg)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading package %s: %w", pkg, err)
-	}
-	p := &parsed{module: m, path: pkg, fset: t.fileSet()}
-	edited := make(map[string]bool)
-	for _, e := range entries {
-		if !isSource(dir, e) {
-			continue
-		}
-		name := e.Name()
-		src, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return nil, fmt.Errorf("reading package %s: %w", pkg, err)
-		}
-		for _, o := range t.edits {
-			if o.pkg != pkg || o.file != name {
-				continue
-			}
-			edited[name] = true
-			altered := o.edit(slices.Clone(src))
-			if slices.Equal(altered, src) {
-				return nil, fmt.Errorf("the edit of %s changed nothing: what it looks for is not there in %s %s", path.Join(below, name), m.path, m.version)
-			}
-			src = altered
-		}
-		f, err := parser.ParseFile(p.fset, path.Join(below, name), src, parser.SkipObjectResolution)
-		if err != nil {
-			return nil, fmt.Errorf("parsing package %s: %w", pkg, err)
-		}
-		p.files = append(p.files, f)
-	}
-	if len(p.files) == 0 {
-		return nil, fmt.Errorf("%s %s has no Go files in %s", m.path, m.version, below)
-	}
-	for _, o := range t.edits {
-		if o.pkg == pkg && !edited[o.file] {
-			return nil, fmt.Errorf("there is no file %s to edit in package %s of %s %s", o.file, pkg, m.path, m.version)
-		}
-	}
+	p := &parsed{module: m, fset: t.fileSet(), files: files}
 	for _, f := range p.files {
 		p.decls = append(p.decls, declarations(f)...)
 	}
@@ -121,6 +79,63 @@ func (t *Tree) parse(ctx context.Context, pkg string) (*parsed, error) {
 	}
 	t.packages[pkg] = p
 	return p, nil
+}
+
+// files parses the files of one package that a build for this platform compiles, tests aside, with
+// the edits of the tree.
+func (t *Tree) files(ctx context.Context, pkg string, mode parser.Mode) (module, []*ast.File, error) {
+	m, dir, below, err := t.dirOf(ctx, pkg)
+	if err != nil {
+		return module{}, nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return module{}, nil, fmt.Errorf("%s %s has no package %s: it may have moved", m.path, m.version, pkg)
+	}
+	if err != nil {
+		return module{}, nil, fmt.Errorf("reading package %s: %w", pkg, err)
+	}
+	var files []*ast.File
+	edited := make(map[string]bool)
+	for _, e := range entries {
+		name := e.Name()
+		if e.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		if match, err := build.Default.MatchFile(dir, name); err != nil || !match {
+			continue
+		}
+		src, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return module{}, nil, fmt.Errorf("reading package %s: %w", pkg, err)
+		}
+		inModule := path.Join(below, name)
+		for _, o := range t.edits {
+			if o.pkg != pkg || o.file != name {
+				continue
+			}
+			edited[name] = true
+			altered := o.edit(slices.Clone(src))
+			if slices.Equal(altered, src) {
+				return module{}, nil, fmt.Errorf("the edit of %s changed nothing: what it looks for is not there in %s %s", inModule, m.path, m.version)
+			}
+			src = altered
+		}
+		f, err := parser.ParseFile(t.fileSet(), inModule, src, mode)
+		if err != nil {
+			return module{}, nil, fmt.Errorf("parsing package %s: %w", pkg, err)
+		}
+		files = append(files, f)
+	}
+	for _, o := range t.edits {
+		if o.pkg == pkg && !edited[o.file] {
+			return module{}, nil, fmt.Errorf("there is no file %s to edit in package %s of %s %s", o.file, pkg, m.path, m.version)
+		}
+	}
+	if len(files) == 0 {
+		return module{}, nil, fmt.Errorf("%s %s has no Go files in %s", m.path, m.version, below)
+	}
+	return m, files, nil
 }
 
 // declarations lists what a file declares: functions, methods, types with their fields and
@@ -254,8 +269,9 @@ func distance(a, b string) int {
 
 // With is the tree with one file altered in memory, for the world in which the source says
 // something else. File is its name inside the folder of the package, such as "store.go"; edit gets
-// the source and returns the altered one. The tree itself stays as it is. An edit that changes
-// nothing, or of a file that is not there, is an error of whatever reads the package next.
+// the source and returns the altered one, each time the file is read. The tree itself stays as it
+// is. An edit that changes nothing, or of a file that is not there, is an error of whatever reads
+// the package next.
 func (t *Tree) With(pkg, file string, edit func(src []byte) []byte) *Tree {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -41,255 +41,6 @@ func (t *Tree) Transaction(ctx context.Context, start Ref) (Chain, error) {
 	return chain, nil
 }
 
-// graph is who calls whom among the packages of a tree that are checked.
-type graph struct{ tree *Tree }
-
-// function is a function with its body.
-type function struct {
-	pkg  *checked
-	obj  *types.Func
-	decl *ast.FuncDecl
-}
-
-// at is where the function is declared.
-func (f *function) at() Location {
-	typ, pointer := receiver(f.decl)
-	return f.pkg.location(funcLabel(typ, pointer, f.decl.Name.Name), f.decl.Name.Pos())
-}
-
-// atLine is the function, with the line of something in it.
-func (f *function) atLine(pos token.Pos) Location {
-	l := f.at()
-	l.Line = f.pkg.fset.Position(pos).Line
-	return l
-}
-
-// named is the function of a package that is declared at a location, or nil.
-func (g *graph) named(c *checked, at Location) *function {
-	for obj, decl := range c.funcs {
-		f := &function{c, obj, decl}
-		if decl.Body != nil && f.at() == at {
-			return f
-		}
-	}
-	return nil
-}
-
-// call is one mention of a function in the body of another.
-type call struct {
-	callee *types.Func
-	node   ast.Node
-	// expr is the call itself; nil when the function is only mentioned, as a value.
-	expr *ast.CallExpr
-}
-
-// calls lists the functions that are mentioned below a node of f, in the order of the source. The
-// function literals below it are part of it. A local variable that holds a function stands for
-// what it was given.
-func (f *function) calls(n ast.Node) []call {
-	var out []call
-	exprs := make(map[ast.Node]*ast.CallExpr)
-	seen := make(map[types.Object]bool)
-	var visit func(n ast.Node) bool
-	visit = func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.CallExpr:
-			fun := ast.Unparen(n.Fun)
-			switch x := fun.(type) {
-			case *ast.IndexExpr:
-				fun = ast.Unparen(x.X)
-			case *ast.IndexListExpr:
-				fun = ast.Unparen(x.X)
-			}
-			if sel, ok := fun.(*ast.SelectorExpr); ok {
-				fun = sel.Sel
-			}
-			exprs[fun] = n
-		case *ast.Ident:
-			switch obj := f.pkg.info.Uses[n].(type) {
-			case *types.Func:
-				out = append(out, call{obj.Origin(), n, exprs[n]})
-			case *types.Var:
-				if exprs[n] == nil || seen[obj] {
-					break
-				}
-				seen[obj] = true
-				for _, value := range f.values(obj) {
-					ast.Inspect(value, visit)
-				}
-			}
-		}
-		return true
-	}
-	ast.Inspect(n, visit)
-	return out
-}
-
-// values lists what is assigned to a variable in the body of f.
-func (f *function) values(v types.Object) []ast.Expr {
-	var out []ast.Expr
-	add := func(lhs []ast.Expr, rhs []ast.Expr) {
-		for i, l := range lhs {
-			id, ok := l.(*ast.Ident)
-			if !ok || f.pkg.info.ObjectOf(id) != v {
-				continue
-			}
-			if len(rhs) == len(lhs) {
-				out = append(out, rhs[i])
-			} else if len(rhs) == 1 {
-				out = append(out, rhs[0])
-			}
-		}
-	}
-	ast.Inspect(f.decl.Body, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.AssignStmt:
-			add(n.Lhs, n.Rhs)
-		case *ast.ValueSpec:
-			lhs := make([]ast.Expr, len(n.Names))
-			for i, name := range n.Names {
-				lhs[i] = name
-			}
-			add(lhs, n.Values)
-		}
-		return true
-	})
-	return out
-}
-
-// value is what a local variable holds when only one thing is ever assigned to it; any other
-// expression is itself.
-func (f *function) value(e ast.Expr) ast.Expr {
-	for {
-		id, ok := ast.Unparen(e).(*ast.Ident)
-		if !ok {
-			return ast.Unparen(e)
-		}
-		values := f.values(f.pkg.info.ObjectOf(id))
-		if len(values) != 1 || f.param(id) {
-			return id
-		}
-		e = values[0]
-	}
-}
-
-// param reports whether id is a parameter of f.
-func (f *function) param(id *ast.Ident) bool {
-	v, ok := f.pkg.info.ObjectOf(id).(*types.Var)
-	if !ok {
-		return false
-	}
-	params := f.obj.Type().(*types.Signature).Params()
-	for i := range params.Len() {
-		if params.At(i) == v {
-			return true
-		}
-	}
-	return false
-}
-
-// bodies are the functions that a call of obj may run: its own, or those of the types that
-// implement the interface that it is a method of. There are none for what is not followed.
-func (g *graph) bodies(obj *types.Func) []*function {
-	if obj.Pkg() == nil || obj.Pkg().Path() == etcdClient {
-		return nil
-	}
-	if f := g.body(obj); f != nil {
-		return []*function{f}
-	}
-	iface := interfaceOf(obj)
-	if iface == nil {
-		return nil
-	}
-	var out []*function
-	for _, path := range g.packages() {
-		scope := g.tree.checked[path].types.Scope()
-		for _, name := range scope.Names() {
-			typ, ok := scope.Lookup(name).(*types.TypeName)
-			if !ok || typ.IsAlias() || types.IsInterface(typ.Type()) {
-				continue
-			}
-			pointer := types.NewPointer(typ.Type())
-			if !types.Implements(pointer, iface) {
-				continue
-			}
-			method, _, _ := types.LookupFieldOrMethod(pointer, false, obj.Pkg(), obj.Name())
-			if m, ok := method.(*types.Func); ok {
-				if f := g.body(m.Origin()); f != nil && !slices.ContainsFunc(out, func(o *function) bool { return o.obj == f.obj }) {
-					out = append(out, f)
-				}
-			}
-		}
-	}
-	return out
-}
-
-// packages lists the checked packages whose functions are followed, sorted.
-func (g *graph) packages() []string {
-	var out []string
-	for path := range g.tree.checked {
-		if path != etcdClient {
-			out = append(out, path)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-// body is the function that obj is declared with, or nil.
-func (g *graph) body(obj *types.Func) *function {
-	if obj.Pkg() == nil {
-		return nil
-	}
-	c := g.tree.checked[obj.Pkg().Path()]
-	if c == nil || c.funcs[obj] == nil || c.funcs[obj].Body == nil {
-		return nil
-	}
-	return &function{c, obj, c.funcs[obj]}
-}
-
-// interfaceOf is the interface that obj is a method of, or nil.
-func interfaceOf(obj *types.Func) *types.Interface {
-	recv := obj.Type().(*types.Signature).Recv()
-	if recv == nil {
-		return nil
-	}
-	iface, _ := recv.Type().Underlying().(*types.Interface)
-	return iface
-}
-
-// label names a function or a method as Location.Func does.
-func label(obj *types.Func) string {
-	recv := obj.Type().(*types.Signature).Recv()
-	if recv == nil {
-		return obj.Name()
-	}
-	typ := recv.Type()
-	p, pointer := typ.(*types.Pointer)
-	if pointer {
-		typ = p.Elem()
-	}
-	named, ok := typ.(*types.Named)
-	switch {
-	case !ok:
-		return obj.Name()
-	case types.IsInterface(typ):
-		return named.Obj().Name() + "." + obj.Name()
-	default:
-		return funcLabel(named.Obj().Name(), pointer, obj.Name())
-	}
-}
-
-// frame is a function as it was called: by whom, and with what.
-type frame struct {
-	*function
-	up *frame
-	// in is the call that led here, in the body of up.
-	in call
-	// next is the call in this function that led on; zero in the last frame.
-	next call
-}
-
 // chain follows begin to the one transaction that it leads to.
 func (g *graph) chain(begin *function) (Chain, error) {
 	type arrival struct {
@@ -363,22 +114,25 @@ func (g *graph) chain(begin *function) (Chain, error) {
 	return g.describe(top, transactions[last.obj][0])
 }
 
-// followed reports whether the functions of a package are followed.
-func (g *graph) followed(p *types.Package) bool {
-	return p != nil && p.Path() != etcdClient && g.tree.checked[p.Path()] != nil
-}
-
 // describe turns the frames and the transaction into words.
 func (g *graph) describe(last *frame, txn *transaction) (Chain, error) {
 	if txn.opaque != nil {
 		return Chain{}, fmt.Errorf("the transaction in %s is built in part by %s (%s), where it is not followed",
 			last.at(), types.ExprString(txn.opaque), last.atLine(txn.opaque.Pos()).Position())
 	}
+	if again := txn.alternative(); again != nil {
+		return Chain{}, fmt.Errorf("%s builds its transaction in two ways (%s): which of them a write takes cannot be told",
+			last.at(), last.atLine(again.Pos()).Position())
+	}
 	var chain Chain
-	// The conditions and operands depend on these parameters, each in the frame it belongs to.
+	// What each frame gives to the next that the transaction depends on.
 	asked := make(map[*frame][]string)
 	for _, i := range txn.ifs {
-		for _, arg := range last.elements(i) {
+		if own := i.conds[txn.conds:]; len(own) > 0 {
+			return Chain{}, fmt.Errorf("%s compares only on a condition, %s (%s): whether a write is compared cannot be told",
+				last.at(), types.ExprString(own[0].expr), last.atLine(i.expr.Pos()).Position())
+		}
+		for _, arg := range last.elements(i.expr) {
 			c, err := g.compare(last, last, arg)
 			if err != nil {
 				return Chain{}, err
@@ -409,146 +163,6 @@ func (g *graph) describe(last *frame, txn *transaction) (Chain, error) {
 	return chain, nil
 }
 
-// arg is what the frame was called with for one of its parameters, in the words of the frame above.
-func (f *frame) arg(id *ast.Ident) (value ast.Expr, ok bool) {
-	if f.up == nil || f.in.expr == nil || !f.param(id) || len(f.values(f.pkg.info.ObjectOf(id))) > 0 {
-		return nil, false
-	}
-	sig := f.obj.Type().(*types.Signature)
-	for i := range sig.Params().Len() {
-		if sig.Params().At(i) != f.pkg.info.ObjectOf(id) {
-			continue
-		}
-		if sig.Variadic() && i == sig.Params().Len()-1 || i >= len(f.in.expr.Args) {
-			return nil, false
-		}
-		return f.in.expr.Args[i], true
-	}
-	return nil, false
-}
-
-// meaning carries an expression of a frame upwards, towards the frame top, as long as it is a
-// parameter or a field of one. The words are those of the frame where that ends. A parameter that
-// no longer is one, such as a literal, ends it too.
-func (f *frame) meaning(e ast.Expr, top *frame) string {
-	e = f.plain(e)
-	if f != top {
-		switch x := e.(type) {
-		case *ast.Ident:
-			if arg, ok := f.arg(x); ok {
-				return f.up.meaning(arg, top)
-			}
-		case *ast.SelectorExpr:
-			if field, zero, at := f.field(x); field != nil {
-				return at.meaning(field, top)
-			} else if zero != "" {
-				return zero
-			}
-		}
-	}
-	return types.ExprString(e)
-}
-
-// plain takes parentheses and conversions off an expression.
-func (f *function) plain(e ast.Expr) ast.Expr {
-	for {
-		e = ast.Unparen(e)
-		c, ok := e.(*ast.CallExpr)
-		if !ok || len(c.Args) != 1 || !f.pkg.info.Types[c.Fun].IsType() {
-			return e
-		}
-		e = c.Args[0]
-	}
-}
-
-// field is what a field of a parameter was given by the caller: an expression of the frame at, or
-// the zero value of the field if a literal leaves it out.
-func (f *frame) field(sel *ast.SelectorExpr) (value ast.Expr, zero string, at *frame) {
-	id, ok := ast.Unparen(sel.X).(*ast.Ident)
-	if !ok {
-		return nil, "", nil
-	}
-	arg, ok := f.arg(id)
-	if !ok {
-		return nil, "", nil
-	}
-	at = f.up
-	for {
-		v := at.value(arg)
-		if u, ok := v.(*ast.UnaryExpr); ok && u.Op == token.AND {
-			v = ast.Unparen(u.X)
-		}
-		if id, ok := v.(*ast.Ident); ok {
-			if arg, ok = at.arg(id); ok {
-				at = at.up
-				continue
-			}
-		}
-		lit, ok := v.(*ast.CompositeLit)
-		if !ok {
-			return nil, "", nil
-		}
-		for i, e := range lit.Elts {
-			if kv, ok := e.(*ast.KeyValueExpr); ok {
-				if k, ok := kv.Key.(*ast.Ident); ok && k.Name == sel.Sel.Name {
-					return kv.Value, "", at
-				}
-			} else if s, ok := at.pkg.info.TypeOf(lit).Underlying().(*types.Struct); ok && i < s.NumFields() && s.Field(i).Name() == sel.Sel.Name {
-				return e, "", at
-			}
-		}
-		return nil, zeroValue(f.pkg.info.TypeOf(sel)), at
-	}
-}
-
-// zeroValue writes the zero value of a type.
-func zeroValue(t types.Type) string {
-	if b, ok := t.Underlying().(*types.Basic); ok {
-		switch {
-		case b.Info()&types.IsBoolean != 0:
-			return "false"
-		case b.Info()&types.IsNumeric != 0:
-			return "0"
-		case b.Info()&types.IsString != 0:
-			return `""`
-		}
-	}
-	return "nothing"
-}
-
-// ask notes what an expression of the frame means one frame up, for each frame on the way.
-func (f *frame) ask(asked map[*frame][]string, e ast.Expr) {
-	e = f.plain(e)
-	switch x := e.(type) {
-	case *ast.UnaryExpr:
-		f.ask(asked, x.X)
-	case *ast.BinaryExpr:
-		f.ask(asked, x.X)
-		f.ask(asked, x.Y)
-	case *ast.Ident:
-		if arg, ok := f.arg(x); ok {
-			f.up.note(asked, x.Name, f.up.meaning(arg, f.up))
-			f.up.ask(asked, arg)
-		}
-	case *ast.SelectorExpr:
-		field, zero, at := f.field(x)
-		switch {
-		case field != nil:
-			at.note(asked, x.Sel.Name, at.meaning(field, at))
-			at.ask(asked, field)
-		case zero != "":
-			at.note(asked, x.Sel.Name, zero)
-		}
-	}
-}
-
-// note adds an argument to the ones that the call of a frame gives.
-func (f *frame) note(asked map[*frame][]string, name, value string) {
-	if with := name + " = " + value; f.next.callee != nil && !slices.Contains(asked[f], with) {
-		asked[f] = append(asked[f], with)
-	}
-}
-
 // compared is a comparison with the expression of its operand and the frame that it belongs to.
 type compared struct {
 	Compare
@@ -574,7 +188,7 @@ func (g *graph) compare(base, f *frame, e ast.Expr) (compared, error) {
 	if !isClient(callee, "Compare") {
 		// A helper of one return, such as the notFound of older versions.
 		body := g.body(callee)
-		if body == nil || len(body.decl.Body.List) != 1 {
+		if body == nil || len(body.decl.Body.List) != 1 || f.within(body) {
 			return broken()
 		}
 		r, ok := body.decl.Body.List[0].(*ast.ReturnStmt)
@@ -604,42 +218,12 @@ func (g *graph) compare(base, f *frame, e ast.Expr) (compared, error) {
 	}}, nil
 }
 
-// callee is the function that a call names, or nil.
-func (f *function) callee(c *ast.CallExpr) *types.Func {
-	fun := ast.Unparen(c.Fun)
-	if sel, ok := fun.(*ast.SelectorExpr); ok {
-		fun = sel.Sel
-	}
-	id, ok := fun.(*ast.Ident)
-	if !ok {
-		return nil
-	}
-	obj, _ := f.pkg.info.Uses[id].(*types.Func)
-	return obj
-}
-
-// isClient reports whether obj is the function name of etcd's client, or any if name is empty.
-func isClient(obj *types.Func, name string) bool {
-	return obj.Pkg() != nil && obj.Pkg().Path() == etcdClient && (name == "" || obj.Name() == name)
-}
-
-// elements are the arguments of a call of If, Then or Else, also when they are passed as a slice.
-func (f *function) elements(c *ast.CallExpr) []ast.Expr {
-	if c.Ellipsis == token.NoPos {
-		return c.Args
-	}
-	if lit, ok := f.value(c.Args[len(c.Args)-1]).(*ast.CompositeLit); ok {
-		return lit.Elts
-	}
-	return c.Args
-}
-
 // branch reads the operations of Then or Else.
-func (f *frame) branch(txn *transaction, calls []branchCall, asked map[*frame][]string) ([]Op, error) {
+func (f *frame) branch(txn *transaction, parts []part, asked map[*frame][]string) ([]Op, error) {
 	var ops []Op
-	for _, b := range calls {
-		when, sent := f.when(b.conds[len(txn.conds):], asked)
-		for _, e := range f.elements(b.expr) {
+	for _, p := range parts {
+		when, sent := f.when(p.conds[txn.conds:], asked)
+		for _, e := range f.elements(p.expr) {
 			c, ok := f.value(e).(*ast.CallExpr)
 			if !ok || f.callee(c) == nil || !isClient(f.callee(c), "") {
 				return nil, fmt.Errorf("an operation of the transaction in %s cannot be read: %s (%s)", f.at(), types.ExprString(e), f.atLine(e.Pos()).Position())
@@ -660,37 +244,13 @@ func (f *frame) branch(txn *transaction, calls []branchCall, asked map[*frame][]
 	return ops, nil
 }
 
-// when puts conditions into words, and says whether the caller meets them.
-func (f *frame) when(conds []cond, asked map[*frame][]string) (string, Truth) {
-	var words []string
-	all := Yes
-	for _, c := range conds {
-		f.ask(asked, c.expr)
-		e := f.plain(c.expr)
-		word := types.ExprString(e)
-		if sel, ok := e.(*ast.SelectorExpr); ok {
-			word = sel.Sel.Name
-		}
-		if c.negated {
-			word = "not " + word
-		}
-		words = append(words, word)
-		truth := Unknown
-		switch f.meaning(e, nil) {
-		case "true":
-			truth = Yes
-		case "false":
-			truth = No
-		}
-		if c.negated && truth != Unknown {
-			truth = Yes + No - truth
-		}
-		switch {
-		case truth == No || all == No:
-			all = No
-		case truth == Unknown:
-			all = Unknown
-		}
+// elements are the arguments of a call of If, Then or Else, also when they are passed as a slice.
+func (f *function) elements(c *ast.CallExpr) []ast.Expr {
+	if c.Ellipsis == token.NoPos {
+		return c.Args
 	}
-	return strings.Join(words, " and "), all
+	if lit, ok := f.value(c.Args[len(c.Args)-1]).(*ast.CompositeLit); ok {
+		return lit.Elts
+	}
+	return c.Args
 }

@@ -256,10 +256,15 @@ func goJSON(ctx context.Context, dir string, v any, args ...string) error {
 	return nil
 }
 
-// firstLine is the first line of s that is not empty.
+// firstLine is the first line of what the go command says, its notes of progress aside.
 func firstLine(s string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
-	return line
+	for line := range strings.Lines(s) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "go: downloading ") && !strings.HasPrefix(line, "go: finding ") {
+			return line
+		}
+	}
+	return strings.TrimSpace(s)
 }
 
 // sourceOf is the path of the module that holds the package pkg, and where that module comes from;

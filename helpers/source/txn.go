@@ -10,18 +10,32 @@ import (
 // transaction is one value of etcd's Txn in one function, and the calls that build it, whether they
 // stand in one expression or in several statements.
 type transaction struct {
-	pos          token.Pos
-	ifs          []*ast.CallExpr
-	thens, elses []branchCall
-	commit       *ast.CallExpr
-	// conds are the conditions under which it is built at all.
-	conds []cond
+	pos               token.Pos
+	ifs, thens, elses []part
+	commit            *ast.CallExpr
+	// conds is how many conditions all parts have in common: those under which there is a
+	// transaction at all.
+	conds int
 	// opaque is something else that has it in hand and may add to it; nil if there is nothing.
 	opaque ast.Expr
 }
 
-// branchCall is a call of Then or Else.
-type branchCall struct {
+// alternative is a second call of If, Then or Else, or nil. Etcd's Txn takes each of them once, so a
+// second one belongs to another way of building it.
+func (t *transaction) alternative() *ast.CallExpr {
+	switch {
+	case len(t.ifs) > 1:
+		return t.ifs[1].expr
+	case len(t.thens) > 1:
+		return t.thens[1].expr
+	case len(t.elses) > 1:
+		return t.elses[1].expr
+	}
+	return nil
+}
+
+// part is a call of If, Then or Else, and the conditions of the if statements around it.
+type part struct {
 	expr  *ast.CallExpr
 	conds []cond
 }
@@ -102,24 +116,25 @@ func (f *function) transactions() []*transaction {
 		}
 		switch method {
 		case "If":
-			txn.ifs = append(txn.ifs, c)
-			txn.conds = conds
+			txn.ifs = append(txn.ifs, part{c, conds})
 		case "Then":
-			txn.thens = append(txn.thens, branchCall{c, conds})
+			txn.thens = append(txn.thens, part{c, conds})
 		case "Else":
-			txn.elses = append(txn.elses, branchCall{c, conds})
+			txn.elses = append(txn.elses, part{c, conds})
 		case "Commit":
 			txn.commit = c
 		}
 	})
 	for _, txn := range out {
-		// A call may stand outside the conditions around If, as when only the comparison is optional.
-		for _, b := range slices.Concat(txn.thens, txn.elses) {
-			shared := 0
-			for shared < min(len(txn.conds), len(b.conds)) && txn.conds[shared] == b.conds[shared] {
-				shared++
+		parts := slices.Concat(txn.ifs, txn.thens, txn.elses)
+		for i, p := range parts {
+			n := 0
+			for n < min(len(p.conds), len(parts[0].conds)) && p.conds[n] == parts[0].conds[n] {
+				n++
 			}
-			txn.conds = txn.conds[:shared]
+			if i == 0 || n < txn.conds {
+				txn.conds = n
+			}
 		}
 	}
 	return out
@@ -127,7 +142,7 @@ func (f *function) transactions() []*transaction {
 
 // isTxn reports whether an expression is a transaction that is still being built.
 func (f *function) isTxn(e ast.Expr) bool {
-	named, ok := f.pkg.info.TypeOf(e).(*types.Named)
+	named, ok := f.typeOf(e).(*types.Named)
 	return ok && named.Obj().Name() == "Txn" && named.Obj().Pkg() != nil && named.Obj().Pkg().Path() == etcdClient
 }
 
@@ -180,139 +195,4 @@ func (f *function) inspect(n ast.Node, conds []cond, visit func(ast.Node, []cond
 		}
 		return false
 	})
-}
-
-// retry finds what the steps do when the comparison failed: the outermost one that looks.
-func (g *graph) retry(last *frame, txn *transaction) Retry {
-	var frames []*frame
-	for f := last; f != nil; f = f.up {
-		frames = append(frames, f)
-	}
-	slices.Reverse(frames)
-	for _, f := range frames {
-		answered := f.next.expr
-		if f == last {
-			answered = txn.commit
-		}
-		answer := f.result(answered)
-		if answer == nil {
-			continue
-		}
-		if at, body := f.failed(answer); body != nil {
-			return g.retryIn(f, answer, at, body)
-		}
-	}
-	return Retry{}
-}
-
-// result is the variable that gets the first result of a call, or nil.
-func (f *function) result(c *ast.CallExpr) types.Object {
-	var obj types.Object
-	ast.Inspect(f.decl.Body, func(n ast.Node) bool {
-		if a, ok := n.(*ast.AssignStmt); ok && c != nil && len(a.Rhs) == 1 && ast.Unparen(a.Rhs[0]) == ast.Expr(c) {
-			if id, ok := a.Lhs[0].(*ast.Ident); ok && id.Name != "_" {
-				obj = f.pkg.info.ObjectOf(id)
-			}
-		}
-		return obj == nil
-	})
-	return obj
-}
-
-// failed is the statement that runs when the answer says that the comparison failed, and where the
-// answer is looked at.
-func (f *function) failed(answer types.Object) (at token.Pos, body ast.Stmt) {
-	ast.Inspect(f.decl.Body, func(n ast.Node) bool {
-		s, ok := n.(*ast.IfStmt)
-		if !ok || body != nil {
-			return body == nil
-		}
-		cond := ast.Unparen(s.Cond)
-		branch := s.Else
-		for {
-			if b, ok := cond.(*ast.BinaryExpr); ok && b.Op == token.LAND {
-				cond = ast.Unparen(b.Y)
-				continue
-			}
-			not, ok := cond.(*ast.UnaryExpr)
-			if !ok || not.Op != token.NOT {
-				break
-			}
-			cond, branch = ast.Unparen(not.X), s.Body
-		}
-		sel, ok := cond.(*ast.SelectorExpr)
-		if !ok || sel.Sel.Name != "Succeeded" {
-			return true
-		}
-		if id, ok := sel.X.(*ast.Ident); ok && f.pkg.info.ObjectOf(id) == answer && branch != nil {
-			at, body = s.Pos(), branch
-		}
-		return body == nil
-	})
-	return at, body
-}
-
-// retryIn reads the statement that runs when the comparison failed. It is zero if the statement
-// neither passes the answer on nor begins a loop anew.
-func (g *graph) retryIn(f *frame, answer types.Object, at token.Pos, body ast.Stmt) Retry {
-	r := Retry{In: f.atLine(at)}
-	ast.Inspect(body, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.BranchStmt:
-			r.Again = r.Again || n.Tok == token.CONTINUE
-		case *ast.CallExpr:
-			callee := f.callee(n)
-			if r.Func != (Location{}) || callee == nil || g.body(callee) == nil {
-				break
-			}
-			for _, a := range n.Args {
-				if v := f.plain(f.value(a)); f.mentions(v, answer) {
-					r.Func, r.From = g.body(callee).at(), types.ExprString(v)
-					break
-				}
-			}
-		}
-		return true
-	})
-	for _, c := range f.calls(body) {
-		if g.reads(c.callee, make(map[*types.Func]bool)) {
-			r.SecondRead = label(c.callee)
-			break
-		}
-	}
-	if !r.Again && r.Func == (Location{}) {
-		return Retry{}
-	}
-	return r
-}
-
-// mentions reports whether a variable occurs in an expression.
-func (f *function) mentions(e ast.Expr, v types.Object) bool {
-	found := false
-	ast.Inspect(e, func(n ast.Node) bool {
-		if id, ok := n.(*ast.Ident); ok && f.pkg.info.ObjectOf(id) == v {
-			found = true
-		}
-		return !found
-	})
-	return found
-}
-
-// reads reports whether a call of obj may read etcd.
-func (g *graph) reads(obj *types.Func, seen map[*types.Func]bool) bool {
-	if seen[obj] {
-		return false
-	}
-	seen[obj] = true
-	if isClient(obj, "") {
-		return obj.Type().(*types.Signature).Recv() != nil && slices.Contains([]string{"Get", "GetStream", "Do"}, obj.Name())
-	}
-	for _, f := range g.bodies(obj) {
-		for _, c := range f.calls(f.decl.Body) {
-			if g.reads(c.callee, seen) {
-				return true
-			}
-		}
-	}
-	return false
 }
