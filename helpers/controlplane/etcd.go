@@ -1,0 +1,157 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
+)
+
+// The sockets of etcd. Each kube-apiserver has one of its own, so that an interceptor can tell whose
+// request it sees.
+const (
+	first  = "apiserver"
+	second = "second"
+	third  = "third"
+	tools  = "tools"
+)
+
+const socketSuffix = ".sock"
+
+// Peer says who sent the request that a gRPC interceptor of etcd is given: "apiserver" for the first
+// kube-apiserver, "second" and "third" for further ones, "tools" for everything else.
+func Peer(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return tools
+	}
+	addr, ok := p.LocalAddr.(*net.UnixAddr)
+	if !ok {
+		return tools
+	}
+	return strings.TrimSuffix(filepath.Base(addr.Name), socketSuffix)
+}
+
+// member is an etcd of one member inside this process.
+type member struct {
+	folder string
+	etcd   *embed.Etcd
+	client *clientv3.Client
+	log    *os.File
+}
+
+type memberOptions struct {
+	folder  string   // where its sockets and its log are
+	sockets []string // their names, without the suffix
+	urls    []string // further client URLs
+	data    string   // where its data is
+	server  []grpc.ServerOption
+}
+
+// startMember starts an etcd and waits until it is ready to serve.
+func startMember(ctx context.Context, o memberOptions) (_ *member, err error) {
+	m := &member{folder: o.folder}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("starting etcd: %w", errors.Join(err, m.stop(ctx)))
+		}
+	}()
+	m.log, err = os.OpenFile(filepath.Join(o.folder, "etcd.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	cfg := embed.NewConfig()
+	cfg.Name = "modrev"
+	cfg.Dir = o.data
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdLogger(m.log))
+	// A member of one has nobody to wait for, and its data need not survive the machine.
+	cfg.TickMs, cfg.ElectionMs = 10, 100
+	cfg.UnsafeNoFsync = true
+	cfg.EnableGRPCGateway = false
+	cfg.GRPCAdditionalServerOptions = o.server
+
+	// No peer will ever call, so it does not listen for one; the address is only its name in the cluster.
+	cfg.ListenPeerUrls = nil
+	cfg.AdvertisePeerUrls = []url.URL{{Scheme: "unix", Host: "nobody"}}
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.ListenClientUrls = nil
+	for _, name := range o.sockets {
+		cfg.ListenClientUrls = append(cfg.ListenClientUrls, url.URL{Scheme: "unix", Path: m.socket(name)})
+	}
+	cfg.AdvertiseClientUrls = cfg.ListenClientUrls[:1:1]
+	for _, s := range o.urls {
+		u, err := url.Parse(s)
+		if err != nil {
+			return nil, fmt.Errorf("the client URL %q cannot be read: %w", s, err)
+		}
+		cfg.ListenClientUrls = append(cfg.ListenClientUrls, *u)
+	}
+	if m.etcd, err = embed.StartEtcd(cfg); err != nil {
+		return nil, err
+	}
+	select {
+	case <-m.etcd.Server.ReadyNotify():
+	case err := <-m.etcd.Err():
+		return nil, err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting until it is ready: %w", context.Cause(ctx))
+	}
+	m.client = v3client.New(m.etcd.Server)
+	return m, nil
+}
+
+func (m *member) socket(name string) string {
+	return filepath.Join(m.folder, name+socketSuffix)
+}
+
+func (m *member) endpoint(name string) string {
+	return (&url.URL{Scheme: "unix", Path: m.socket(name)}).String()
+}
+
+// stop ends etcd. Its clients must have ended before: it waits for them.
+func (m *member) stop(ctx context.Context) error {
+	if m == nil {
+		return nil
+	}
+	if m.client != nil {
+		_ = m.client.Close() // it holds no connection; etcd's end is what counts
+	}
+	if m.etcd != nil {
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			m.etcd.Close()
+		}()
+		select {
+		case <-closed:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for etcd to end: %w", context.Cause(ctx))
+		}
+	}
+	if m.log != nil {
+		return m.log.Close()
+	}
+	return nil
+}
+
+// etcdLogger keeps warnings and errors in a file. What makes etcd end the process is written to standard
+// error too: there is no other place left where anybody would look.
+func etcdLogger(file *os.File) *zap.Logger {
+	encoder := zapcore.NewConsoleEncoder(zap.NewProductionEncoderConfig())
+	return zap.New(zapcore.NewTee(
+		zapcore.NewCore(encoder, zapcore.AddSync(file), zapcore.WarnLevel),
+		zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), zapcore.DPanicLevel),
+	))
+}

@@ -1,0 +1,18 @@
+package controlplane
+
+import (
+	"io"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// quiet keeps the logs of client-go and controller-runtime in this process off the terminal: the output
+// of a test run is meant to be read.
+var quiet = sync.OnceFunc(func() {
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	log.SetLogger(logr.Discard())
+})
