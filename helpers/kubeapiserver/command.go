@@ -57,7 +57,7 @@ func Command(version, name string) (pinned.Tool, error) {
 		minor = all[0]
 	}
 	if !slices.Contains(all, minor) {
-		return pinned.Tool{}, fmt.Errorf("Kubernetes %s is not pinned: choose one of %s, or set %s to a folder that holds it",
+		return pinned.Tool{}, fmt.Errorf("no pinned module for Kubernetes %s: choose one of %s, or set %s to a folder that holds it",
 			version, strings.Join(all, ", "), AssetsVariable)
 	}
 	dir, err := pinned.Folder(filepath.Join(home, "v"+minor))
@@ -79,7 +79,7 @@ func Command(version, name string) (pinned.Tool, error) {
 	t.LDFlags = fmt.Sprintf("-s -w -X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s", pkg, full, major, second)
 	if name == "kube-apiserver" {
 		t.Cost = cost
-		t.Avoid = fmt.Sprintf("set %s=$(setup-envtest use %s.x -p path)", AssetsVariable, minor)
+		t.Avoid = fmt.Sprintf("set %s to what `setup-envtest use %s.x -p path` prints", AssetsVariable, minor)
 		t.Command = "go run ./" + home + "/build"
 		if minor != all[0] {
 			t.Command += " -version " + minor

@@ -84,7 +84,7 @@ func (b *builder) build(ctx context.Context) (err error) {
 func (b *builder) announce(m *meter) {
 	took := ""
 	if b.Cost > 0 {
-		took = fmt.Sprintf(": about %s on %s,\nseconds if Go's build cache has it", b.estimate(1), cores())
+		took = fmt.Sprintf(": %s on %s,\nless if Go's build cache has parts of it", b.estimate(1), cores())
 	}
 	fmt.Fprintf(b.progress, "Building %s from source, once%s.\n", b, took)
 	fmt.Fprintf(b.progress, "   into  %s\n", b.target)
@@ -124,7 +124,7 @@ func (b *builder) compile(ctx context.Context, run goRunner, out string) error {
 	}
 	run.meter.plan(packages, b.Package, stale)
 	if b.Cost > 0 {
-		run.meter.say("%d of %d packages to compile: about %s", stale, len(packages),
+		run.meter.say("%d of %d packages to compile: %s", stale, len(packages),
 			b.estimate(float64(stale)/float64(max(1, len(packages)))))
 	}
 	return run.run(ctx, io.Discard, append([]string{"build", "-v", "-o=" + out}, append(flags, b.Package)...)...)

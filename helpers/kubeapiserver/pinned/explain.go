@@ -83,7 +83,7 @@ var known = []struct {
 		"free about 3 GB for Go's build and module caches (go clean -cache empties the first), or move them with GOCACHE and GOMODCACHE",
 	},
 	{
-		[]string{"GOTOOLCHAIN=", "toolchain not available", "download go1"},
+		[]string{"GOTOOLCHAIN=", "toolchain not available", "download go1", "module requires Go", "unknown directive"},
 		"the go command is too old for the pinned module and may not get a newer one",
 		"install a newer Go from https://go.dev/dl, or unset GOTOOLCHAIN",
 	},
@@ -111,7 +111,7 @@ var known = []struct {
 	{
 		[]string{"signal: killed", "cannot allocate memory", "out of memory"},
 		"the machine has too little memory to compile it",
-		"free about 2 GB of memory, and start it again: what was compiled is kept",
+		"start it again with GOMAXPROCS=1 in the environment (what was compiled is kept)",
 	},
 	{
 		[]string{"C compiler"},
@@ -119,8 +119,8 @@ var known = []struct {
 		"set CGO_ENABLED=0",
 	},
 	{
-		[]string{"permission denied", "read-only file system"},
+		[]string{"permission denied", "read-only file system", "could not create module cache", "failed to initialize build cache", "build cache is required", "module cache not found"},
 		"Go's build or module cache cannot be written to",
-		"make it writable, or move both with GOCACHE and GOMODCACHE",
+		"make it writable, or move it with GOCACHE or GOMODCACHE",
 	},
 }

@@ -144,7 +144,7 @@ func (t Tool) pin() (hash, version string, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a module that needs no other has no go.sum
 		return "", "", pinError(goSum, err)
 	}
-	f, err := modfile.ParseLax(goMod, mod, nil)
+	f, err := modfile.Parse(goMod, mod, nil)
 	if err != nil {
 		return "", "", fmt.Errorf("reading the pinned module: %w; restore it with git checkout -- %s", err, goMod)
 	}

@@ -33,8 +33,13 @@ type meter struct {
 	started    int             // how many the go command has begun to compile
 	current    string
 	downloaded int
-	module     string // the module being downloaded
+	module     string    // the module being downloaded
+	since      time.Time // and since when
 }
+
+// slow is when the download of one module takes long enough to wonder about the network. The go
+// command itself waits without a limit for a proxy that took the connection.
+const slow = time.Minute
 
 // tailLines is how much of the go command's output is kept for an error.
 const tailLines = 60
@@ -58,7 +63,7 @@ func (m *meter) Write(p []byte) (int, error) {
 func (m *meter) take(line string) {
 	if mod, ok := strings.CutPrefix(line, "go: downloading "); ok {
 		m.downloaded++
-		m.module = mod
+		m.module, m.since = mod, time.Now()
 		return
 	}
 	if m.packages[line] {
@@ -106,8 +111,11 @@ func (m *meter) words() string {
 	switch {
 	case m.packages == nil && m.downloaded == 0:
 		return "finding out what there is to compile"
+	case m.packages == nil && time.Since(m.since) > slow:
+		return fmt.Sprintf("downloading module %d: %s (for %s; does GOPROXY answer?)",
+			m.downloaded, m.module, clock(time.Since(m.since)))
 	case m.packages == nil:
-		return fmt.Sprintf("downloading modules: %d so far, now %s", m.downloaded, m.module)
+		return fmt.Sprintf("downloading module %d: %s", m.downloaded, m.module)
 	case m.started == 0 && m.stale > 1:
 		return "starting to compile"
 	case m.current == m.main || m.started == 0:
@@ -166,13 +174,13 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d", s/60, s%60)
 }
 
-// roughly rounds a duration the way that a person would name it.
+// roughly names a duration the way that a person would.
 func roughly(d time.Duration) string {
 	switch {
-	case d < 15*time.Second:
-		return "seconds"
+	case d < 25*time.Second:
+		return "some seconds"
 	case d < 90*time.Second:
-		return "a minute"
+		return "about a minute"
 	}
-	return fmt.Sprintf("%d minutes", int(d.Round(time.Minute).Minutes()))
+	return fmt.Sprintf("about %d minutes", int(d.Round(time.Minute).Minutes()))
 }

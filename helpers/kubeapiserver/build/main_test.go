@@ -1,0 +1,17 @@
+//go:build unix
+
+package main
+
+import (
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"build": main})
+}
+
+func TestBuild(t *testing.T) {
+	testscript.Run(t, testscript.Params{Dir: "testdata"})
+}

@@ -1,0 +1,630 @@
+//go:build unix
+
+package pinned
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/goproxytest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// These environment variables tell this test binary to be a process that builds hello and does
+// nothing else.
+const (
+	childModule = "PINNED_TEST_MODULE"
+	childCache  = "PINNED_TEST_CACHE"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childModule); dir != "" {
+		path, err := Build(context.Background(), hello(dir), Options{Progress: os.Stderr, CacheDir: os.Getenv(childCache)})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		fmt.Print(path)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// hello is a tool that the module in dir pins.
+func hello(dir string) Tool {
+	return Tool{
+		Module:  dir,
+		Package: "example.com/hello",
+		LDFlags: "-X main.version=v1.2.3",
+		Cost:    time.Minute,
+		Avoid:   "say hello yourself",
+		Command: "make hello",
+	}
+}
+
+const helloMain = `package main
+
+var version string
+
+func main() { print("hello ", version) }
+`
+
+// pinnedHello writes a module that pins hello, whose source is a folder beside it, so that it can
+// be built without a network.
+func pinnedHello(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "go.mod"), `module pin
+
+go 1.21
+
+require example.com/hello v1.2.3
+
+replace example.com/hello => ./hello
+`)
+	write(t, filepath.Join(dir, "hello/go.mod"), "module example.com/hello\n\ngo 1.21\n")
+	write(t, filepath.Join(dir, "hello/main.go"), helloMain)
+	return dir
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+}
+
+// offline keeps the go command from the network, so that a mistake in a test is seen at once.
+func offline(t *testing.T) {
+	t.Setenv("GOPROXY", "off")
+	t.Setenv("GOTOOLCHAIN", "local")
+}
+
+// fakeGo puts a shell script into PATH in the place of the go command.
+func fakeGo(t *testing.T, script string) {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "go"), "#!/bin/sh\n"+script)
+	require.NoError(t, os.Chmod(filepath.Join(dir, "go"), 0o755))
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+}
+
+// slowGo puts a go command into PATH that stays in the middle of a build, with half an executable
+// and a child that stands for a compiler, until it is released. It returns the build's log, with a
+// line for each build, and a function that waits until the next build is there and returns the
+// handle on it.
+func slowGo(t *testing.T) (log string, underWay func() *held) {
+	t.Helper()
+	dir := t.TempDir()
+	log = filepath.Join(dir, "log")
+	fifo := filepath.Join(dir, "fifo")
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	write(t, log, "")
+	fakeGo(t, fmt.Sprintf(`
+if [ "$1" = list ]; then echo true example.com/hello; exit; fi
+for a; do case $a in -o=*) out=${a#-o=} ;; esac; done
+echo building >>'%s'
+printf '#!/bin/sh\n' >"$out"
+exec 8<'%s'
+cat <&8 &
+wait
+printf 'echo hello\n' >>"$out"
+chmod +x "$out"
+`, log, fifo))
+	return log, func() *held {
+		t.Helper()
+		opened := make(chan int, 1)
+		go func() { // opening a fifo waits for the other side
+			fd, err := unix.Open(fifo, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				fd = -1
+			}
+			opened <- fd
+		}()
+		select {
+		case fd := <-opened:
+			require.NotEqual(t, -1, fd)
+			return &held{t, fd}
+		case <-time.After(30 * time.Second):
+			require.FailNow(t, "no build was under way within 30 s")
+			return nil
+		}
+	}
+}
+
+// held is a build that slowGo holds.
+type held struct {
+	t  *testing.T
+	fd int
+}
+
+func (h *held) release() { require.NoError(h.t, unix.Close(h.fd)) }
+
+// gone waits until no process of the build is left.
+func (h *held) gone() {
+	h.t.Helper()
+	defer h.release()
+	fds := []unix.PollFd{{Fd: int32(h.fd)}}
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		_, err := unix.Poll(fds, int(time.Until(deadline).Milliseconds()))
+		if err != unix.EINTR {
+			require.NoError(h.t, err)
+			break
+		}
+	}
+	require.NotZero(h.t, fds[0].Revents&(unix.POLLERR|unix.POLLHUP), "the processes of a build outlive it by 5 s")
+}
+
+// files lists all files below dir, relative to it.
+func files(t *testing.T, dir string) []string {
+	t.Helper()
+	var all []string
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			rel, _ := filepath.Rel(dir, path)
+			all = append(all, rel)
+		}
+		return err
+	}))
+	return all
+}
+
+// child starts another process that builds hello.
+func child(t *testing.T, module, cache string) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), childModule+"="+module, childCache+"="+cache)
+	return cmd
+}
+
+func TestBuildMakesAnExecutableAndThenFindsIt(t *testing.T) {
+	offline(t)
+	module, cache := pinnedHello(t), t.TempDir()
+
+	var progress bytes.Buffer
+	start := time.Now()
+	path, err := Build(t.Context(), hello(module), Options{Progress: &progress, CacheDir: cache})
+	first := time.Since(start)
+	require.NoError(t, err)
+
+	out, err := exec.Command(path).CombinedOutput()
+	require.NoError(t, err)
+	assert.Equal(t, "hello v1.2.3", string(out))
+	assert.Contains(t, progress.String(), "Building hello v1.2.3 from source, once: about a minute")
+	assert.Contains(t, progress.String(), path)
+	assert.Contains(t, progress.String(), "say hello yourself")
+	folder := filepath.Base(filepath.Dir(path))
+	assert.ElementsMatch(t, []string{folder + "/hello", folder + "/lock"}, files(t, cache))
+
+	progress.Reset()
+	t.Setenv("PATH", "") // whatever runs now is not the go command
+	best := time.Hour
+	for range 5 {
+		start = time.Now()
+		again, err := Build(t.Context(), hello(module), Options{Progress: &progress, CacheDir: cache})
+		best = min(best, time.Since(start))
+		require.NoError(t, err)
+		assert.Equal(t, path, again)
+	}
+	assert.Empty(t, progress.String())
+	assert.Less(t, best*20, first, "finding took %s, building %s", best, first)
+}
+
+func TestTheUsersEnvironmentDoesNotChangeWhatIsBuilt(t *testing.T) {
+	offline(t)
+	hostile := map[string]string{
+		"GOFLAGS":      "-mod=vendor -race -tags=x -trimpath -buildmode=pie",
+		"GOOS":         "plan9",
+		"GOARCH":       "arm",
+		"GOWORK":       "/nonexistent/go.work",
+		"GO111MODULE":  "off",
+		"GOEXPERIMENT": "nonsense",
+		"TMPDIR":       "/nonexistent",
+		"GOTMPDIR":     "/nonexistent",
+	}
+	build := func(t *testing.T, variables map[string]string) {
+		module, cache := pinnedHello(t), t.TempDir() // while there is a TMPDIR
+		for name, value := range variables {
+			t.Setenv(name, value)
+		}
+		path, err := Build(t.Context(), hello(module), Options{CacheDir: cache})
+		require.NoError(t, err)
+		assert.NoError(t, Runnable(path))
+	}
+	t.Run("in variables", func(t *testing.T) { build(t, hostile) })
+	t.Run("stored by go env -w", func(t *testing.T) {
+		var stored strings.Builder
+		for _, name := range []string{"GOFLAGS", "GOOS", "GOARCH", "GOWORK", "GO111MODULE"} {
+			fmt.Fprintf(&stored, "%s=%s\n", name, hostile[name])
+		}
+		file := filepath.Join(t.TempDir(), "env")
+		write(t, file, stored.String())
+		build(t, map[string]string{"GOENV": file})
+	})
+}
+
+func TestAChangedPinIsBuiltAnew(t *testing.T) {
+	offline(t)
+	module, cache := pinnedHello(t), t.TempDir()
+	build := func(tool Tool) string {
+		t.Helper()
+		path, err := Build(t.Context(), tool, Options{CacheDir: cache})
+		require.NoError(t, err)
+		return path
+	}
+	paths := map[string]bool{build(hello(module)): true}
+	flags := hello(module)
+	flags.LDFlags = "-s"
+	paths[build(flags)] = true
+	write(t, filepath.Join(module, "go.sum"), "")
+	paths[build(hello(module))] = true // an empty go.sum says no more than none
+	assert.Len(t, paths, 2)
+
+	mod, err := os.ReadFile(filepath.Join(module, "go.mod"))
+	require.NoError(t, err)
+	write(t, filepath.Join(module, "go.mod"), string(mod)+"\n// changed\n")
+	paths[build(hello(module))] = true
+	assert.Len(t, paths, 3)
+}
+
+func TestTwoThatBuildAtOnceBuildOnce(t *testing.T) {
+	log, underWay := slowGo(t)
+	module, cache := pinnedHello(t), t.TempDir()
+	first := child(t, module, cache)
+	var firstOut bytes.Buffer
+	first.Stdout = &firstOut
+	require.NoError(t, first.Start())
+	build := underWay()
+
+	progress, lines := io.Pipe()
+	type result struct {
+		path string
+		err  error
+	}
+	second := make(chan result, 1)
+	go func() {
+		path, err := Build(t.Context(), hello(module), Options{Progress: lines, CacheDir: cache})
+		lines.Close()
+		second <- result{path, err}
+	}()
+	buf := make([]byte, 1024)
+	n, err := progress.Read(buf)
+	require.NoError(t, err)
+	assert.Equal(t, "Waiting for process "+strconv.Itoa(first.Process.Pid)+", which is building hello v1.2.3.\n", string(buf[:n]))
+	go io.Copy(io.Discard, progress)
+	build.release()
+
+	require.NoError(t, first.Wait())
+	r := <-second
+	require.NoError(t, r.err)
+	assert.Equal(t, firstOut.String(), r.path)
+	builds, err := os.ReadFile(log)
+	require.NoError(t, err)
+	assert.Equal(t, "building\n", string(builds))
+}
+
+func TestWhoeverWaitsCanStopWaiting(t *testing.T) {
+	_, underWay := slowGo(t)
+	module, cache := pinnedHello(t), t.TempDir()
+	first := child(t, module, cache)
+	require.NoError(t, first.Start())
+	build := underWay()
+	ctx, cancel := context.WithCancel(t.Context())
+
+	_, err := Build(ctx, hello(module), Options{Progress: writer(func(string) { cancel() }), CacheDir: cache})
+
+	require.ErrorIs(t, err, context.Canceled)
+	oneSentence(t, err, "waiting for process "+strconv.Itoa(first.Process.Pid), "make hello")
+	build.release()
+	require.NoError(t, first.Wait())
+	_, err = Build(t.Context(), hello(module), Options{CacheDir: cache})
+	require.NoError(t, err)
+}
+
+// writer is a function that gets what is written.
+type writer func(string)
+
+func (w writer) Write(p []byte) (int, error) {
+	w(string(p))
+	return len(p), nil
+}
+
+func TestAKilledBuilderLeavesNothing(t *testing.T) {
+	_, underWay := slowGo(t)
+	module, cache := pinnedHello(t), t.TempDir()
+	victim := child(t, module, cache)
+	require.NoError(t, victim.Start())
+	build := underWay()
+
+	require.NoError(t, victim.Process.Kill())
+	require.Error(t, victim.Wait())
+	build.gone()
+	left := files(t, cache)
+	require.Len(t, left, 2, "the victim was to be killed with half an executable on the disk: %q", left)
+
+	done := make(chan error, 1)
+	var path string
+	go func() {
+		var err error
+		path, err = Build(t.Context(), hello(module), Options{CacheDir: cache})
+		done <- err
+	}()
+	underWay().release()
+	require.NoError(t, <-done)
+	out, err := exec.Command(path).Output()
+	require.NoError(t, err)
+	assert.Equal(t, "hello\n", string(out))
+	folder := filepath.Base(filepath.Dir(path))
+	assert.ElementsMatch(t, []string{folder + "/hello", folder + "/lock"}, files(t, cache))
+}
+
+func TestABuildThatIsCutOffLeavesNothingAndSaysHowToGoOn(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		end   func(context.Context) (context.Context, context.CancelFunc)
+		want  error
+		words string
+	}{
+		{"cancelled", func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(ctx) },
+			context.Canceled, "the build of hello v1.2.3 was interrupted after"},
+		{"out of time", func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 2*time.Second)
+		}, context.DeadlineExceeded, "the time for building hello v1.2.3 was up after"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, underWay := slowGo(t)
+			module, cache := pinnedHello(t), t.TempDir()
+			ctx, cancel := c.end(t.Context())
+			defer cancel()
+			done := make(chan error, 1)
+			go func() {
+				_, err := Build(ctx, hello(module), Options{CacheDir: cache})
+				done <- err
+			}()
+			build := underWay()
+			if c.want == context.Canceled {
+				cancel()
+			}
+			err := <-done
+			require.ErrorIs(t, err, c.want)
+			oneSentence(t, err, c.words, "Go's build cache keeps what was compiled", "run `make hello`", "no time limit")
+			build.gone()
+			left := files(t, cache)
+			require.Len(t, left, 1)
+			assert.Equal(t, "lock", filepath.Base(left[0]))
+		})
+	}
+}
+
+// oneSentence checks that an error is one line and has these words.
+func oneSentence(t *testing.T, err error, words ...string) {
+	t.Helper()
+	require.Error(t, err)
+	assert.NotContains(t, err.Error(), "\n")
+	for _, w := range words {
+		assert.Contains(t, err.Error(), w)
+	}
+	t.Log(err)
+}
+
+// refused builds, expects an error, and checks that nothing was left.
+func refused(t *testing.T, tool Tool) error {
+	t.Helper()
+	cache := t.TempDir()
+	_, err := Build(t.Context(), tool, Options{CacheDir: cache})
+	require.Error(t, err)
+	for _, f := range files(t, cache) {
+		assert.Equal(t, "lock", filepath.Base(f))
+	}
+	return err
+}
+
+func TestWhatTheGoCommandComplainsAboutGetsARemedy(t *testing.T) {
+	for _, c := range []struct{ name, complaint, cause, remedy string }{
+		{"full disk", "# k8s.io/api/core/v1\ncompile: writing output: write $WORK/b137/_pkg_.a: no space left on device", "the disk is full", "GOCACHE"},
+		{"full disk in the linker", "/usr/lib/go/pkg/tool/linux_amd64/link: flushing $WORK/b001/exe/a.out: no space left on device", "the disk is full", "GOCACHE"},
+		{"no memory", "k8s.io/api/core/v1: /usr/lib/go/pkg/tool/linux_amd64/compile: signal: killed", "too little memory", "GOMAXPROCS=1"},
+		{"no compiler", `# runtime/cgo` + "\n" + `cgo: C compiler "gcc" not found: exec: "gcc": executable file not found in $PATH`, "no C compiler", "CGO_ENABLED=0"},
+		{"slow proxy", `k8s.io/api@v0.37.2: Get "https://proxy.example/k8s.io/api/@v/v0.37.2.zip": dial tcp 192.0.2.1:443: i/o timeout`, "cannot be downloaded", "GOPROXY"},
+		{"read-only cache", "failed to initialize build cache at /cache: mkdir /cache: permission denied", "cannot be written to", "GOCACHE"},
+		{"newer toolchain", "go: download go1.99 for linux/amd64: toolchain not available", "too old", "go.dev/dl"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			fakeGo(t, "cat >&2 <<'END'\n"+c.complaint+"\nEND\nexit 1\n")
+			err := refused(t, hello(pinnedHello(t)))
+			oneSentence(t, err, "building hello v1.2.3", c.cause, c.remedy, "say hello yourself")
+		})
+	}
+}
+
+// TestTheRealGoCommandComplains checks the messages that this Go's own go command has.
+func TestTheRealGoCommandComplains(t *testing.T) {
+	offline(t)
+	proxied := func(t *testing.T) string {
+		module := t.TempDir()
+		write(t, filepath.Join(module, "go.mod"), "module pin\n\ngo 1.21\n\nrequire example.com/hello v1.2.3\n")
+		store := t.TempDir()
+		write(t, filepath.Join(store, "example.com_hello_v1.2.3.txtar"), `hello
+-- .mod --
+module example.com/hello
+
+go 1.21
+-- .info --
+{"Version":"v1.2.3"}
+-- go.mod --
+module example.com/hello
+
+go 1.21
+-- main.go --
+`+helloMain)
+		t.Setenv("GOPROXY", goproxytest.NewTestServer(t, store, "").URL)
+		t.Setenv("GONOSUMDB", "*")
+		t.Setenv("GOMODCACHE", t.TempDir())
+		t.Cleanup(func() { // its folders are read-only
+			out, err := exec.Command("go", "clean", "-modcache").CombinedOutput()
+			assert.NoError(t, err, string(out))
+		})
+		sum := exec.Command("go", "get", "example.com/hello")
+		sum.Dir = module
+		sum.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "PWD="+module)
+		out, err := sum.CombinedOutput()
+		require.NoError(t, err, string(out))
+		out, err = exec.Command("go", "clean", "-modcache").CombinedOutput()
+		require.NoError(t, err, string(out))
+		return module
+	}
+	t.Run("a proxy that answers", func(t *testing.T) {
+		path, err := Build(t.Context(), hello(proxied(t)), Options{CacheDir: t.TempDir()})
+		require.NoError(t, err)
+		assert.NoError(t, Runnable(path))
+	})
+	t.Run("GOPROXY=off", func(t *testing.T) {
+		module := proxied(t)
+		t.Setenv("GOPROXY", "off")
+		oneSentence(t, refused(t, hello(module)), "GOPROXY=off forbids to download", "unset GOPROXY", "say hello yourself")
+	})
+	t.Run("no proxy there", func(t *testing.T) {
+		module := proxied(t)
+		t.Setenv("GOPROXY", "http://127.0.0.1:1")
+		oneSentence(t, refused(t, hello(module)), "cannot be downloaded", "check the network")
+	})
+	t.Run("a proxy without the module", func(t *testing.T) {
+		module := proxied(t)
+		t.Setenv("GOPROXY", goproxytest.NewTestServer(t, t.TempDir(), "").URL)
+		oneSentence(t, refused(t, hello(module)), "cannot be downloaded", "GOPROXY")
+	})
+	t.Run("another module than the pinned one", func(t *testing.T) {
+		module := proxied(t)
+		sum, err := os.ReadFile(filepath.Join(module, "go.sum"))
+		require.NoError(t, err)
+		write(t, filepath.Join(module, "go.sum"), strings.Replace(string(sum), "v1.2.3 h1:", "v1.2.3 h1:AAAA", 1))
+		oneSentence(t, refused(t, hello(module)), "not the one that go.sum names", "go clean -modcache")
+	})
+	t.Run("no sum", func(t *testing.T) {
+		module := proxied(t)
+		require.NoError(t, os.Remove(filepath.Join(module, "go.sum")))
+		oneSentence(t, refused(t, hello(module)), "was changed", "git checkout")
+	})
+	t.Run("go too old", func(t *testing.T) {
+		module := pinnedHello(t)
+		mod, err := os.ReadFile(filepath.Join(module, "go.mod"))
+		require.NoError(t, err)
+		write(t, filepath.Join(module, "go.mod"), strings.Replace(string(mod), "go 1.21", "go 1.999.0", 1))
+		oneSentence(t, refused(t, hello(module)), "the go command is too old", "install a newer Go", "GOTOOLCHAIN")
+	})
+	t.Run("source that does not compile", func(t *testing.T) {
+		module := pinnedHello(t)
+		write(t, filepath.Join(module, "hello/main.go"), "package main\n\nfunc main() { nonsense }\n")
+		err := refused(t, hello(module))
+		assert.ErrorContains(t, err, "building hello v1.2.3: the go command failed")
+		assert.ErrorContains(t, err, "undefined: nonsense")
+	})
+	t.Run("a build cache that is a file", func(t *testing.T) {
+		t.Setenv("GOCACHE", "/dev/null/cache")
+		oneSentence(t, refused(t, hello(pinnedHello(t))), "cannot be written to", "GOCACHE")
+	})
+	t.Run("no go command", func(t *testing.T) {
+		t.Setenv("PATH", t.TempDir())
+		oneSentence(t, refused(t, hello(pinnedHello(t))), "needs the go command, and it is not in PATH", "https://go.dev/dl", "say hello yourself")
+	})
+}
+
+func TestACacheFolderThatCannotBeUsed(t *testing.T) {
+	_, err := Build(t.Context(), hello(pinnedHello(t)), Options{CacheDir: "/dev/null/modrev"})
+	oneSentence(t, err, "/dev/null/modrev", "cannot be written to", cacheVariable())
+
+	t.Setenv("HOME", "")
+	t.Setenv("XDG_CACHE_HOME", "")
+	_, err = Build(t.Context(), hello(pinnedHello(t)), Options{})
+	oneSentence(t, err, "no cache folder", "set HOME")
+
+	b := &builder{Tool: hello(""), version: "v1.2.3", folder: "/cache/hello"}
+	b.Name = "hello"
+	for errno, words := range map[syscall.Errno]string{
+		syscall.ENOSPC: "the disk of /cache/hello is full",
+		syscall.EDQUOT: "the disk of /cache/hello is full",
+		syscall.EACCES: "cannot be written to",
+		syscall.EROFS:  "cannot be written to",
+	} {
+		oneSentence(t, b.diskError(&os.LinkError{Op: "rename", Old: "a", New: "b", Err: errno}), words, "say hello yourself")
+	}
+}
+
+func TestAModuleThatPinsNothing(t *testing.T) {
+	tool := hello(t.TempDir())
+	oneSentence(t, refused(t, tool), "there is no "+filepath.Join(tool.Module, "go.mod"), "checkout of the repository")
+	write(t, filepath.Join(tool.Module, "go.mod"), "module pin\n")
+	oneSentence(t, refused(t, tool), "no required module provides example.com/hello", "go get -tool")
+	write(t, filepath.Join(tool.Module, "go.mod"), "nonsense nonsense\n")
+	_, err := Version(tool)
+	require.Error(t, err)
+}
+
+func TestTheVersionIsThatOfTheModuleOfThePackage(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "go.mod"), `module pin
+
+require (
+	example.com/a v1.0.0
+	example.com/a/tool/v3 v3.1.0
+	example.com/ab v1.1.0
+	example.com/c v0.0.0
+)
+
+replace example.com/c => example.com/c v0.37.2
+`)
+	for pkg, want := range map[string]string{
+		"example.com/a":               "v1.0.0",
+		"example.com/a/cmd/x":         "v1.0.0",
+		"example.com/a/tool/v3":       "v3.1.0",
+		"example.com/a/tool/v3/cmd/y": "v3.1.0",
+		"example.com/ab/z":            "v1.1.0",
+		"example.com/c/cmd":           "v0.37.2",
+	} {
+		got, err := Version(Tool{Module: dir, Package: pkg})
+		require.NoError(t, err)
+		assert.Equal(t, want, got, pkg)
+	}
+}
+
+func TestCommandName(t *testing.T) {
+	for pkg, want := range map[string]string{
+		"k8s.io/kubernetes/cmd/kube-apiserver": "kube-apiserver",
+		"go.etcd.io/etcd/etcdctl/v3":           "etcdctl",
+		"github.com/itchyny/gojq/cmd/gojq":     "gojq",
+	} {
+		assert.Equal(t, want, commandName(pkg))
+	}
+}
+
+func TestFolderIsFoundFromThisPackageAndFromBelowTheRoot(t *testing.T) {
+	wd, err := os.Getwd()
+	require.NoError(t, err)
+	dir, ok := above(wd)
+	require.True(t, ok)
+	found, err := Folder("helpers/kubeapiserver/pinned")
+	require.NoError(t, err)
+	assert.Equal(t, wd, found)
+	assert.Equal(t, filepath.Join(dir, "helpers/kubeapiserver/pinned"), found)
+
+	_, ok = above(t.TempDir())
+	assert.False(t, ok)
+	dir, ok = above(filepath.Join(dir, "helpers/kubeapiserver/v1.37")) // a nested module is not the root
+	require.True(t, ok)
+	assert.Equal(t, found, filepath.Join(dir, "helpers/kubeapiserver/pinned"))
+}
