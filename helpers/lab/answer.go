@@ -1,0 +1,64 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// statusOf is the API's own description of an error, if it comes from the API.
+func statusOf(err error) (metav1.Status, bool) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return metav1.Status{}, false
+	}
+	return status.Status(), true
+}
+
+// describe is an error as the book prints it: status, reason and message of the API, or the error's text.
+func describe(err error) string {
+	if err == nil {
+		return "no error"
+	}
+	if s, ok := statusOf(err); ok {
+		return fmt.Sprintf("%d %s: %s", s.Code, s.Reason, s.Message)
+	}
+	return err.Error()
+}
+
+// Describe is an error as the book prints it: status, reason and message of the API, or the error's text.
+func (l *Lab) Describe(err error) string { return describe(err) }
+
+// Brief is the answer of the API to a write as a table shows it: "200" when err is nil, otherwise status
+// and reason.
+func Brief(err error) string {
+	if err == nil {
+		return "200"
+	}
+	if s, ok := statusOf(err); ok {
+		return fmt.Sprintf("%d %s", s.Code, s.Reason)
+	}
+	return err.Error()
+}
+
+// Causes are the causes that the API gave for a refusal.
+func Causes(err error) []metav1.StatusCause {
+	s, ok := statusOf(err)
+	if !ok || s.Details == nil {
+		return nil
+	}
+	return s.Details.Causes
+}
+
+// HasCause says whether the API gave a cause of the given type for a refusal.
+func HasCause(err error, cause metav1.CauseType) bool {
+	return apierrors.HasStatusCause(err, cause)
+}
+
+// ContinueOf is the continue token that a refusal brings along, "" if none.
+func ContinueOf(err error) string {
+	s, _ := statusOf(err)
+	return s.ListMeta.Continue
+}

@@ -1,0 +1,115 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"modrev/helpers/wire"
+)
+
+// exampleDomain is the end of the API group of every custom resource in the book.
+const exampleDomain = ".modrev.example"
+
+var crd = Kind{
+	Kind: "CustomResourceDefinition", Group: "apiextensions.k8s.io", Version: "v1",
+	Resource: "customresourcedefinitions", Cluster: true, Prefix: "apiextensions.k8s.io/customresourcedefinitions",
+}
+
+// CustomResource defines a custom resource that only this lesson has: a Shelf, in an API group named
+// after the lesson, whose spec and status take any fields. Its cache in kube-apiserver, and the watch
+// that feeds it, are the lesson's own too, so both may be frozen. subresources names what is switched on:
+// "status", or nothing.
+func (l *Lab) CustomResource(subresources ...string) Kind {
+	l.open()
+	k := Kind{Kind: "Shelf", Group: l.Namespace + exampleDomain, Version: "v1", Resource: "shelves", Fields: "spec"}
+	def := crd.newObject("", k.Resource+"."+k.Group)
+	anything := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+	version := map[string]any{
+		"name": "v1", "served": true, "storage": true,
+		"schema": map[string]any{"openAPIV3Schema": map[string]any{
+			"type": "object", "properties": map[string]any{"spec": anything, "status": anything},
+		}},
+	}
+	for _, s := range subresources {
+		version["subresources"] = map[string]any{s: map[string]any{}}
+	}
+	def.Object["spec"] = map[string]any{
+		"group": k.Group, "scope": "Namespaced",
+		"names":    map[string]any{"plural": "shelves", "singular": "shelf", "kind": "Shelf"},
+		"versions": []any{version},
+	}
+	client := l.quiet().Of(crd)
+	made, err := client.TryCreateObject(def)
+	l.Step(err, "defining the custom resource "+def.GetName())
+	l.Cleanup(func() {
+		// A definition that stays costs kube-apiserver time with every other one that comes. An error here
+		// means that the run is being cut off, and the store goes with it.
+		_ = client.TryDelete(def.GetName())
+	})
+	l.established(client, made)
+	l.Served(k)
+	return k
+}
+
+// established waits until kube-apiserver says that it serves a custom resource.
+func (l *Lab) established(client *Client, def *Object) {
+	w, err := client.TryWatch(metav1.ListOptions{
+		ResourceVersion: "0", FieldSelector: "metadata.name=" + def.GetName(),
+	})
+	l.Step(err, "watching "+def.GetName())
+	for {
+		ev, err := w.TryNext()
+		l.Step(err, "waiting until "+def.GetName()+" is established")
+		conditions, _, _ := unstructured.NestedSlice(ev.Object.Object, "status", "conditions")
+		for _, c := range conditions {
+			if c, ok := c.(map[string]any); ok && c["type"] == "Established" && c["status"] == "True" {
+				return
+			}
+		}
+	}
+}
+
+// Served waits until kube-apiserver answers a list of a kind, and has its cache of it ready.
+func (l *Lab) Served(k Kind) {
+	client := l.quiet().Of(k)
+	var last error
+	err := wait.PollUntilContextCancel(l.ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) {
+		// Sent once: client-go would wait a second after each 429 by itself.
+		_, last = client.TryGetOnce("", "")
+		if last == nil || IsNotFound(last) || apierrors.IsTooManyRequests(last) {
+			return last == nil, nil
+		}
+		return false, last
+	})
+	l.Step(err, fmt.Sprintf("waiting until %s is served (last answer: %v)", k.qualified(), last))
+}
+
+// RestartCache changes the definition of a custom resource in a way that does not matter, so that
+// kube-apiserver gives it a new storage with a new, younger cache, and returns the revision that the store
+// has then reached. What happened before that, the apiserver can only find out from etcd.
+func (l *Lab) RestartCache(k Kind) int64 {
+	client := l.quiet().Of(crd)
+	name := k.Resource + "." + k.Group
+	from := l.Wire.Tape().Now()
+	_, err := client.TryPatch(name, types.JSONPatchType,
+		`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/description","value":"the same, but described"}]`)
+	l.Step(err, "changing the definition of "+name)
+	err = wait.PollUntilContextCancel(l.ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) {
+		_, err := l.quiet().Of(k).TryGetOnce("", "")
+		for _, r := range l.Wire.Tape().Since(from) {
+			if r.Method == wire.Watch && r.Key == k.StoragePrefix() {
+				return err == nil, nil
+			}
+		}
+		return false, nil
+	})
+	l.Step(err, "waiting until kube-apiserver watches etcd for "+name+" anew")
+	return l.Revision()
+}

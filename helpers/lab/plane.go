@@ -1,0 +1,122 @@
+// Package lab is what a lesson works with: its own namespace, clients, etcd, a rival, and the tape of
+// the wire between kube-apiserver and etcd.
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"modrev/helpers/controlplane"
+	"modrev/helpers/kubeapiserver"
+	"modrev/helpers/wire"
+)
+
+// A Plane is the control plane that the lessons of one test binary share, with the wire in place.
+// The zero value starts it when a lesson first asks for it. It is safe for concurrent use.
+type Plane struct {
+	mu      sync.Mutex
+	started bool
+	err     error
+	control *controlplane.ControlPlane
+	binary  kubeapiserver.Binary
+	wire    wire.Wire
+
+	numbers  atomic.Int64
+	history  sync.RWMutex // see KeepHistory
+	second   second
+	upstream upstream
+}
+
+// shared is the one control plane of the test binary.
+var shared Plane
+
+// Shared returns the control plane that all lessons of this test binary share. It is not started by this
+// call, but by the first lesson that needs it.
+func Shared() *Plane { return &shared }
+
+// startLimit is how long kube-apiserver may take to accept its first write.
+const startLimit = 60 * time.Second
+
+// Start starts the control plane if it is not running yet. The first call may have to build
+// kube-apiserver, which takes minutes; ctx limits that. An error is remembered: a control plane that did
+// not start once is not tried again by every lesson of the run.
+func (p *Plane) Start(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.started || p.err != nil {
+		return p.err
+	}
+	p.err = p.start(ctx)
+	p.started = p.err == nil
+	return p.err
+}
+
+func (p *Plane) start(ctx context.Context) error {
+	binary, err := kubeapiserver.Find(ctx, kubeapiserver.Options{Progress: os.Stderr})
+	if err != nil {
+		return err
+	}
+	p.binary = binary
+	p.wire.Origin = origin
+	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, errors.New("kube-apiserver took too long to accept a write"))
+	defer cancel()
+	p.control, err = controlplane.Start(ctx, controlplane.Options{
+		APIServerPath:     binary.Path,
+		EtcdServerOptions: p.wire.ServerOptions(),
+	})
+	return err
+}
+
+// origin names the kube-apiserver that sent a request; the lab's own tools are not recorded.
+func origin(ctx context.Context) string {
+	if peer := controlplane.Peer(ctx); peer != "tools" {
+		return peer
+	}
+	return ""
+}
+
+// Started says whether the control plane runs.
+func (p *Plane) Started() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.started
+}
+
+// Wire is the wire of the control plane.
+func (p *Plane) Wire() *wire.Wire { return &p.wire }
+
+// Control is the control plane itself; nil before it was started.
+func (p *Plane) Control() *controlplane.ControlPlane { return p.control }
+
+// Binary is the kube-apiserver that runs; the zero value before the control plane was started.
+func (p *Plane) Binary() kubeapiserver.Binary { return p.binary }
+
+// stopLimit is how long an orderly end may take before what is left is killed.
+const stopLimit = 20 * time.Second
+
+// Stop ends what was started: kube-apiserver first, then etcd. It may be called when nothing was started.
+func (p *Plane) Stop() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.control == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	err := errors.Join(p.second.stop(ctx), p.control.Stop(ctx))
+	p.control, p.started = nil, false
+	if err != nil {
+		return fmt.Errorf("stopping the control plane: %w", err)
+	}
+	return nil
+}
+
+// owner makes a name that no other lesson of the run has: the id of the claim and a number.
+func (p *Plane) owner(id string) string {
+	return fmt.Sprintf("%s-%d", id, p.numbers.Add(1))
+}

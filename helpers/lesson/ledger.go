@@ -1,0 +1,206 @@
+package lesson
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// ledgerVariable is set in the environment of a test binary that is to say what its lessons claim, and
+// not to run them.
+const ledgerVariable = "MODREV_LEDGER"
+
+// row is one line of the ledger.
+type row struct {
+	ID, Says, Test, File, Read, From, Erratum, Answers, CannotBend string
+	Worlds                                                         []string
+}
+
+// enter writes one lesson to the ledger file of the run.
+func enter(path, test, file string, c Claim) error {
+	r := row{
+		ID: c.ID, Says: c.Says, Test: test, File: file, Read: c.Read.String(), From: c.From,
+		Erratum: c.Erratum, Answers: c.Answers, CannotBend: c.CannotBend,
+	}
+	for _, w := range c.worlds() {
+		r.Worlds = append(r.Worlds, w.Where)
+	}
+	line, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("writing the ledger: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("writing the ledger: %w", err)
+	}
+	_, err = f.Write(append(line, '\n'))
+	return errors.Join(err, f.Close())
+}
+
+var update = flag.Bool("update", false, "write CLAIMS.md anew instead of comparing it")
+
+// Chapter is one file of the book.
+type Chapter struct {
+	File  string // "conflict_test.go"
+	Title string
+}
+
+// Ledger asks every lesson of this test binary what it claims, makes the ledger from the answers, and
+// compares it with the file at path (with -update, writes that file). Tests that claim nothing are an
+// error, but for those named in apart. Lessons are asked in a process of their own, which starts no
+// control plane.
+func Ledger(t *testing.T, path string, chapters []Chapter, apart ...string) {
+	t.Helper()
+	if os.Getenv(ledgerVariable) != "" {
+		return // this process is the one that is being asked
+	}
+	rows, err := ask(t.Context(), filepath.Join(t.TempDir(), "ledger.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, err := list(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range tests {
+		if !slices.Contains(apart, test) && !slices.ContainsFunc(rows, func(r row) bool { return r.Test == test }) {
+			t.Errorf("%s makes no claim: a test of the book is a lesson, so call lesson.Prove in it", test)
+		}
+	}
+	for i, r := range rows {
+		for _, other := range rows[:i] {
+			if other.ID == r.ID {
+				t.Errorf("%s and %s both claim %s: give one of them the next number", other.Test, r.Test, r.ID)
+			}
+		}
+	}
+	text := render(rows, chapters)
+	if *update {
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			t.Fatalf("writing the ledger: %v", err)
+		}
+		return
+	}
+	have, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("reading the ledger: %v", err)
+	}
+	if !bytes.Equal(have, text) {
+		t.Errorf("%s is not what the lessons say. Run: go test -run '^%s$' . -update\n%s", path, t.Name(), firstDifference(have, text))
+	}
+}
+
+func ask(ctx context.Context, path string) ([]row, error) {
+	out, err := self(ctx, []string{ledgerVariable + "=" + path}, "-test.run=.", "-test.count=1")
+	if err != nil {
+		return nil, fmt.Errorf("asking the lessons what they claim: %w\n%s", err, out)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("asking the lessons what they claim: %w", err)
+	}
+	var rows []row
+	sc := bufio.NewScanner(bytes.NewReader(data))
+	sc.Buffer(nil, 1<<20)
+	for sc.Scan() {
+		var r row
+		if err := json.Unmarshal(sc.Bytes(), &r); err != nil {
+			return nil, fmt.Errorf("reading what the lessons claim: %w", err)
+		}
+		rows = append(rows, r)
+	}
+	return rows, sc.Err()
+}
+
+func list(ctx context.Context) ([]string, error) {
+	out, err := self(ctx, []string{ledgerVariable + "="}, "-test.list=^Test")
+	if err != nil {
+		return nil, fmt.Errorf("listing the tests: %w\n%s", err, out)
+	}
+	return strings.Fields(string(out)), nil
+}
+
+// self runs this test binary again.
+func self(ctx context.Context, env []string, args ...string) ([]byte, error) {
+	binary, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding the test binary: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Env = append(os.Environ(), env...)
+	return cmd.CombinedOutput()
+}
+
+// number is the number in a claim's id, so that RV2 stands before RV10.
+func number(id string) int {
+	n, _ := strconv.Atoi(strings.TrimRight(strings.TrimLeft(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"), "abcdefghijklmnopqrstuvwxyz"))
+	return n
+}
+
+func render(rows []row, chapters []Chapter) []byte {
+	var b bytes.Buffer
+	b.WriteString("# Claims\n\n" +
+		"What this book claims, one lesson a row. The file is made from the lessons and compared by a test:\n" +
+		"`go test -run Ledger . -update` writes it anew. D1 is the document \"resourceVersion is etcd's\n" +
+		"mod_revision\", D2 is \"treat resourceVersion as an opaque token\", + is beyond the documents. Each\n" +
+		"lesson also runs in the worlds of the column *false in a world where*, and must fail there.\n" +
+		"The numbers in the column *answers* are the misconceptions below.\n")
+	for i, ch := range chapters {
+		var in []row
+		for _, r := range rows {
+			if r.File == ch.File {
+				in = append(in, r)
+			}
+		}
+		if len(in) == 0 {
+			continue
+		}
+		slices.SortStableFunc(in, func(a, b row) int {
+			return cmp.Or(cmp.Compare(a.ID[:2], b.ID[:2]), cmp.Compare(number(a.ID), number(b.ID)), cmp.Compare(a.ID, b.ID))
+		})
+		fmt.Fprintf(&b, "\n## Chapter %d · %s (`%s`)\n\n", i+1, ch.Title, ch.File)
+		b.WriteString("| id | claim | test | false in a world where | upstream | from | answers | erratum |\n")
+		b.WriteString("|---|---|---|---|---|---|---|---|\n")
+		for _, r := range in {
+			worlds := strings.Join(r.Worlds, "; or ")
+			if worlds == "" {
+				worlds = "(none is shown: " + r.CannotBend + ")"
+			}
+			cells := []string{r.ID, r.Says, r.Test, worlds, "`" + r.Read + "`", r.From, r.Answers, r.Erratum}
+			for i := range cells {
+				cells[i] = strings.ReplaceAll(cells[i], "|", `\|`)
+			}
+			b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+		}
+	}
+	return b.Bytes()
+}
+
+func firstDifference(have, want []byte) string {
+	a, b := strings.Split(string(have), "\n"), strings.Split(string(want), "\n")
+	for i := range max(len(a), len(b)) {
+		var x, y string
+		if i < len(a) {
+			x = a[i]
+		}
+		if i < len(b) {
+			y = b[i]
+		}
+		if x != y {
+			return fmt.Sprintf("line %d\n  in the file:    %s\n  by the lessons: %s", i+1, x, y)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,196 @@
+// Package lesson is the form of a lesson: a claim, the steps that show it, the world in which it is
+// false, and the message when it breaks.
+package lesson
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"modrev/helpers/lab"
+	"modrev/helpers/source"
+	"modrev/helpers/world"
+)
+
+// together makes all lessons run at once; without it they run one after another, as a book is read.
+var together = flag.Bool("together", false, "run all lessons of the book at once, in parallel")
+
+// Claim is what one lesson teaches.
+type Claim struct {
+	// ID is the number of the claim: a family and a number, "RV1".
+	ID string
+	// From is the document and the part of it that the claim comes from: "D1 Expect". Beyond the
+	// documents it is "+".
+	From string
+	// Says is the claim, one sentence without a full stop at its end.
+	Says string
+	// Why says what the claim is good for, or what would follow if it were false. It stands in the message of
+	// a failure.
+	Why string
+	// FalseIf is the world in which the claim is false; the lesson must fail there.
+	FalseIf world.World
+	// AlsoFalseIf are further such worlds.
+	AlsoFalseIf []world.World
+	// CannotBend says, in one line, why there is no world in which the claim is false; it takes the place of
+	// FalseIf, and is listed at the end of the run.
+	CannotBend string
+	// Read is the upstream function to read.
+	Read source.Ref
+	// Erratum says how the document differs from what is true, if it does.
+	Erratum string
+	// Answers names the misconceptions that the lesson answers, by their row: "#3".
+	Answers string
+}
+
+func (c Claim) worlds() []world.World {
+	if c.FalseIf.IsZero() {
+		return c.AlsoFalseIf
+	}
+	return append([]world.World{c.FalseIf}, c.AlsoFalseIf...)
+}
+
+var validID = regexp.MustCompile(`^[A-Z]{2}[0-9]+[a-z]?$`)
+
+// check says what a claim lacks.
+func (c Claim) check() error {
+	var missing []string
+	if !validID.MatchString(c.ID) {
+		missing = append(missing, fmt.Sprintf("an ID of two capitals and a number (it has %q)", c.ID))
+	}
+	if c.From == "" {
+		missing = append(missing, `From, the document it comes from ("+" when it is beyond the documents)`)
+	}
+	if c.Says == "" || strings.HasSuffix(c.Says, ".") {
+		missing = append(missing, "Says, one sentence without a full stop")
+	}
+	if c.Why == "" {
+		missing = append(missing, "Why")
+	}
+	if c.Read.IsZero() {
+		missing = append(missing, "Read, the upstream function to read")
+	}
+	if len(c.worlds()) == 0 && c.CannotBend == "" {
+		missing = append(missing, "FalseIf, the world in which it is false (or CannotBend, why there is none)")
+	}
+	if len(c.worlds()) > 0 && c.CannotBend != "" {
+		missing = append(missing, "a decision: it has both FalseIf and CannotBend")
+	}
+	for _, w := range c.worlds() {
+		if w.Sign == "" {
+			missing = append(missing, fmt.Sprintf("Shows, the sign of failure in the world where %s", w.Where))
+		} else if _, err := regexp.Compile(w.Sign); err != nil {
+			missing = append(missing, fmt.Sprintf("a sign that is a regular expression: %v", err))
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return errors.New("this claim is not complete, so there is no lesson: it needs " + strings.Join(missing, "; "))
+}
+
+// Prove runs a lesson twice: once as the world is, where every step must succeed and the claim must hold,
+// and once in each world where the claim is false, where the lesson must fail with an explanation that
+// carries the sign of that world. What the lesson has to tell goes to the output of the test.
+func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
+	t.Helper()
+	if err := c.check(); err != nil {
+		t.Fatal(err)
+	}
+	_, file, _, _ := runtime.Caller(1)
+	if path := os.Getenv(ledgerVariable); path != "" {
+		if err := enter(path, t.Name(), filepath.Base(file), c); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if *together {
+		t.Parallel()
+	}
+	p := printer{t: t}
+	p.attributes(c)
+	ctx, cancel := deadline(t)
+	defer cancel()
+
+	p.paragraph(capital(c.Says) + ".")
+	if c.Erratum != "" {
+		p.paragraph("Erratum: " + c.Erratum)
+	}
+	true1 := try(ctx, c, nil, steps)
+	p.page(true1)
+	artifacts(t, true1)
+	if true1.failure != nil {
+		p.failure(c, true1)
+		t.Fail()
+		return
+	}
+	for _, w := range c.worlds() {
+		bent := try(ctx, c, &w, steps)
+		artifacts(t, bent)
+		if err := defect(w, bent); err != nil {
+			p.defect(c, w, bent, err)
+			t.Fail()
+			return
+		}
+		p.counterfactual(c, w, bent)
+	}
+	if c.CannotBend != "" {
+		p.paragraph("No world is shown in which this is false: " + c.CannotBend + ".")
+	}
+}
+
+// run is one run of a lesson and what came of it.
+type run struct {
+	world   *world.World
+	page    []string
+	tape    []string
+	failure *lab.Failure
+}
+
+// try runs the steps of a lesson in a lab of their own, in its own goroutine because a lesson ends by
+// runtime.Goexit when its claim does not hold.
+func try(ctx context.Context, c Claim, w *world.World, steps func(*lab.Lab)) run {
+	l := lab.New(ctx, lab.Shared(), strings.ToLower(c.ID))
+	defer l.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if w != nil {
+			w.Bend(l)
+		}
+		steps(l)
+	}()
+	<-done
+	return run{world: w, page: l.Page(), tape: l.Wire.Tape().Lines(0), failure: l.Failure()}
+}
+
+// defect says why a run in a false world does not prove that the claim can fail; nil when it does.
+func defect(w world.World, r run) error {
+	switch {
+	case r.failure == nil:
+		return errors.New("nothing failed there: the lesson does not notice when its claim is false")
+	case r.failure.Stuck:
+		return errors.New("a step failed there, before the claim could be put to the test")
+	case !regexp.MustCompile(w.Sign).MatchString(r.failure.Observed):
+		return fmt.Errorf("it failed there for another reason than the claim's own: OBSERVED does not match %q", w.Sign)
+	}
+	return nil
+}
+
+// deadline is the context of a test: it ends a little before go test would kill the binary, so that there
+// is still time to say what was being waited for.
+func deadline(t *testing.T) (context.Context, context.CancelFunc) {
+	const spare = 5 * time.Second
+	end, ok := t.Deadline()
+	if !ok {
+		return context.WithCancel(t.Context())
+	}
+	return context.WithDeadlineCause(t.Context(), end.Add(-spare), errors.New("go test's -timeout is about to end the run"))
+}

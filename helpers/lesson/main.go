@@ -1,0 +1,77 @@
+package lesson
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"modrev/helpers/lab"
+)
+
+// Main runs the lessons of a test binary in reading order, ends the control plane if one was started, and
+// returns the exit code. What is claimed of the run as a whole is checked here: that no transaction of
+// kube-apiserver writes more than one key.
+func Main(m *testing.M, chapters []Chapter) int {
+	flag.Parse()
+	inReadingOrder(m, chapters)
+	code := m.Run()
+	p := lab.Shared()
+	if err := p.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	if crowded := p.Wire().Crowded(); len(crowded) > 0 {
+		fmt.Printf("CLAIM     kube-apiserver puts one object per transaction, always (RV9)\n"+
+			"OBSERVED  in this run it sent a transaction that writes several keys:\n          %s\n",
+			strings.Join(crowded, "\n          "))
+		code = max(code, 1)
+	}
+	if testing.Verbose() {
+		census(p)
+	}
+	return code
+}
+
+// census prints what kube-apiserver asked etcd in the whole run.
+func census(p *lab.Plane) {
+	counts := p.Wire().Census()
+	if len(counts) == 0 {
+		return
+	}
+	shapes := make([]string, 0, len(counts))
+	for s := range counts {
+		shapes = append(shapes, s)
+	}
+	slices.Sort(shapes)
+	fmt.Println("What kube-apiserver asked etcd in this run; no transaction wrote more than one key (RV9):")
+	for _, s := range shapes {
+		fmt.Printf("%8d  %s\n", counts[s], s)
+	}
+}
+
+// inReadingOrder puts the tests of the chapters in the order of the book. go test takes the files of a
+// package in alphabetical order and has no say in it; the list that it made is an unexported field of
+// testing.M. Should that field ever change, the tests run in alphabetical order and nothing else happens.
+func inReadingOrder(m *testing.M, chapters []Chapter) {
+	field := reflect.ValueOf(m).Elem().FieldByName("tests")
+	if !field.IsValid() || field.Type() != reflect.TypeFor[[]testing.InternalTest]() {
+		return
+	}
+	place := func(it testing.InternalTest) int {
+		file, _ := runtime.FuncForPC(reflect.ValueOf(it.F).Pointer()).FileLine(reflect.ValueOf(it.F).Pointer())
+		i := slices.IndexFunc(chapters, func(c Chapter) bool { return c.File == filepath.Base(file) })
+		if i < 0 {
+			return len(chapters)
+		}
+		return i
+	}
+	tests := *(*[]testing.InternalTest)(unsafe.Pointer(field.UnsafeAddr()))
+	slices.SortStableFunc(tests, func(a, b testing.InternalTest) int { return place(a) - place(b) })
+}

@@ -1,0 +1,257 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// A Match selects requests. It must not keep or change what it is given.
+type Match func(*Request) bool
+
+// TxnOn selects the transactions on one key.
+func TxnOn(key string) Match {
+	return func(r *Request) bool { return r.Method == Txn && r.Key == key }
+}
+
+// UpdateOf selects the transactions on one key that write it if its mod revision is still the expected
+// one: what a replace, a patch and an apply become.
+func UpdateOf(key string) Match {
+	return func(r *Request) bool {
+		return r.Method == Txn && r.Key == key && len(r.Compare) == 1 && r.Compare[0].Value != 0 &&
+			len(r.Then) == 1 && r.Then[0].Kind == "Put"
+	}
+}
+
+// ReadOf selects the single-key reads of one key.
+func ReadOf(key string) Match {
+	return func(r *Request) bool { return r.Method == Range && r.Key == key && r.End == "" }
+}
+
+// AnyTxn selects every transaction on the keys that the Tap owns.
+func AnyTxn(r *Request) bool { return r.Method == Txn }
+
+// AnyEvent selects every event that etcd sends on a watch for the keys that the Tap owns.
+func AnyEvent(r *Request) bool { return r.Method == Event }
+
+// Rule is something that the wire does to requests on their way to etcd, or to the answers on their way
+// back. Fields that are not set do nothing.
+type Rule struct {
+	When  Match  // which requests; nil selects all
+	Note  string // what is printed behind such a request
+	Times int    // how many requests the rule applies to; 0 means all
+
+	// Do runs while the request waits at etcd's door. Requests that Do causes pass this rule by.
+	// n counts from 1.
+	Do func(n int)
+	// Request alters the request; it is given a copy that it may change: a *TxnRequest for a Txn, a
+	// *RangeRequest for a Range or RangeStream, and for an Event the *mvccpb.Event itself.
+	Request func(proto.Message)
+	// Err refuses the request: etcd never sees it.
+	Err error
+	// Answer alters what etcd answered, before kube-apiserver sees it.
+	Answer func(proto.Message)
+	// Drop, for an Event, swallows it.
+	Drop bool
+
+	used   int
+	asleep bool
+	held   *Held
+}
+
+// AlterTxn makes a Rule that edits transactions.
+func AlterTxn(when Match, note string, edit func(*pb.TxnRequest)) *Rule {
+	return &Rule{When: when, Note: note, Request: func(m proto.Message) {
+		if txn, ok := m.(*pb.TxnRequest); ok {
+			edit(txn)
+		}
+	}}
+}
+
+// Tap is one owner's view of the wire: a tape of what was asked for its keys, and the rules that are
+// in force for them. It is safe for concurrent use.
+type Tap struct {
+	wire  *Wire
+	owner string
+	tape  Tape
+
+	mu        sync.Mutex
+	closed    bool
+	rules     []*Rule
+	httpRules []*HTTPRule
+	frozen    map[string]*Frozen
+	watches   map[string][]*watchStream
+}
+
+// Owner is the name that the Tap was opened with.
+func (t *Tap) Owner() string { return t.owner }
+
+// Tape is the record of the requests of this owner.
+func (t *Tap) Tape() *Tape { return &t.tape }
+
+// Close lets everything go that is held, and ends the view. It may be called more than once.
+func (t *Tap) Close() {
+	t.wire.mu.Lock()
+	if t.wire.taps[t.owner] == t {
+		delete(t.wire.taps, t.owner)
+	}
+	t.wire.mu.Unlock()
+
+	t.mu.Lock()
+	t.closed = true
+	rules, frozen := t.rules, t.frozen
+	t.rules, t.httpRules, t.frozen = nil, nil, nil
+	t.mu.Unlock()
+	for _, r := range rules {
+		if r.held != nil {
+			r.held.Release()
+		}
+	}
+	for _, f := range frozen {
+		f.Release()
+	}
+}
+
+// Add puts a rule in force and returns the function that takes it out of force again.
+// Rules apply in the order in which they were added.
+func (t *Tap) Add(r *Rule) (remove func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rules = append(t.rules, r)
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.rules = slices.DeleteFunc(t.rules, func(o *Rule) bool { return o == r })
+	}
+}
+
+// Held is a request that waits at etcd's door.
+type Held struct {
+	what    string
+	arrived chan struct{}
+	release chan struct{}
+	once    sync.Once
+}
+
+// Hold makes the next request that matches wait until Release. Only that one: later ones pass.
+func (t *Tap) Hold(when Match) *Held {
+	h := &Held{arrived: make(chan struct{}), release: make(chan struct{})}
+	t.Add(&Rule{When: when, Note: "held until the rival had written", Times: 1, held: h})
+	return h
+}
+
+// HoldNoting is Hold with a note of the caller's own on the tape.
+func (t *Tap) HoldNoting(when Match, note string) *Held {
+	h := &Held{arrived: make(chan struct{}), release: make(chan struct{})}
+	t.Add(&Rule{When: when, Note: note, Times: 1, held: h})
+	return h
+}
+
+// Arrived waits until the request has reached etcd's door.
+func (h *Held) Arrived(ctx context.Context) error {
+	select {
+	case <-h.arrived:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the request that is to be held to reach etcd: %w", context.Cause(ctx))
+	}
+}
+
+// Release lets the request go on. It may be called more than once, and before the request has arrived.
+func (h *Held) Release() { h.once.Do(func() { close(h.release) }) }
+
+// take returns the rules that apply to a request and counts the use of each.
+func (t *Tap) take(r *Request) []*Rule {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out []*Rule
+	for _, rule := range t.rules {
+		if rule.asleep || (rule.Times > 0 && rule.used >= rule.Times) {
+			continue
+		}
+		if rule.When != nil && !rule.When(r) {
+			continue
+		}
+		rule.used++
+		if rule.Do != nil {
+			rule.asleep = true
+		}
+		out = append(out, rule)
+	}
+	return out
+}
+
+// pass takes one request past the rules to etcd, and its answer back.
+func (t *Tap) pass(ctx context.Context, r *Request, m proto.Message,
+	next func(context.Context, proto.Message) (proto.Message, error),
+) (proto.Message, error) {
+	rules := t.take(r)
+	if len(rules) == 0 {
+		entry := t.tape.request(r)
+		resp, err := next(ctx, m)
+		t.finish(entry, resp, err)
+		return resp, err
+	}
+
+	var notes []string
+	for _, rule := range rules {
+		if rule.Note != "" {
+			notes = append(notes, rule.Note)
+		}
+	}
+	r.Note = strings.Join(notes, "; ")
+	entry := t.tape.request(r)
+	var refused error
+	for _, rule := range rules {
+		if rule.held != nil {
+			close(rule.held.arrived)
+			select {
+			case <-rule.held.release:
+			case <-ctx.Done():
+				t.finish(entry, nil, ctx.Err())
+				return nil, ctx.Err()
+			}
+		}
+		if rule.Do != nil {
+			rule.Do(rule.used)
+			t.mu.Lock()
+			rule.asleep = false
+			t.mu.Unlock()
+		}
+		if rule.Request != nil {
+			m = proto.Clone(m)
+			rule.Request(m)
+			t.tape.redescribe(entry, describe(m))
+		}
+		if rule.Err != nil {
+			refused = rule.Err
+		}
+	}
+	if refused != nil {
+		t.finish(entry, nil, refused)
+		return nil, refused
+	}
+	resp, err := next(ctx, m)
+	if err == nil {
+		for _, rule := range rules {
+			if rule.Answer != nil {
+				resp = proto.Clone(resp)
+				rule.Answer(resp)
+			}
+		}
+	}
+	t.finish(entry, resp, err)
+	return resp, err
+}
+
+func (t *Tap) finish(entry *Request, resp proto.Message, err error) {
+	r := t.tape.answered(entry, resp, err)
+	if t.wire.Live != nil {
+		t.wire.Live(r)
+	}
+}

@@ -1,0 +1,174 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// tapeLength bounds what one Tape keeps, however long a lesson runs.
+const tapeLength = 4096
+
+// Tape is what one owner's clients said and what etcd was then asked, in order. It keeps the newest
+// entries, a few thousand of them. The zero value is ready; it is safe for concurrent use.
+type Tape struct {
+	mu      sync.Mutex
+	entries []entry
+	dropped int
+}
+
+// entry is one line of the tape: exactly one field is set.
+type entry struct {
+	etcd   *Request
+	call   *Call // an HTTP request
+	answer *Call // the answer to one
+	remark string
+}
+
+// Mark is a position on a Tape.
+type Mark int
+
+// Now is the position behind the newest entry.
+func (tp *Tape) Now() Mark {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	return Mark(tp.dropped + len(tp.entries))
+}
+
+// Since returns the requests to etcd that were recorded after a position, without the events of watches.
+func (tp *Tape) Since(m Mark) Requests {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	var out Requests
+	for _, e := range tp.after(m) {
+		if e.etcd != nil && e.etcd.Method != Event {
+			out = append(out, *e.etcd)
+		}
+	}
+	return out
+}
+
+// Events returns the events of etcd's watches that were recorded after a position.
+func (tp *Tape) Events(m Mark) Requests {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	var out Requests
+	for _, e := range tp.after(m) {
+		if e.etcd != nil && e.etcd.Method == Event {
+			out = append(out, *e.etcd)
+		}
+	}
+	return out
+}
+
+// Calls returns the HTTP requests, with their answers, that were recorded after a position.
+func (tp *Tape) Calls(m Mark) []Call {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	var out []Call
+	for _, e := range tp.after(m) {
+		if e.call != nil {
+			out = append(out, *e.call)
+		}
+	}
+	return out
+}
+
+// Lines prints what was recorded after a position: each HTTP request, indented below it the requests to
+// etcd that arrived until the next, and the answer. Events of watches are left out.
+func (tp *Tape) Lines(m Mark) []string {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	var out []string
+	if int(m) < tp.dropped {
+		out = append(out, fmt.Sprintf("(%d earlier entries are no longer kept)", tp.dropped-int(m)))
+	}
+	for _, e := range tp.after(m) {
+		switch {
+		case e.etcd != nil && e.etcd.Method == Event:
+		case e.etcd != nil:
+			out = append(out, "    "+e.etcd.String())
+		case e.call != nil:
+			out = append(out, e.call.request())
+		case e.answer != nil:
+			out = append(out, e.answer.answer())
+		default:
+			out = append(out, e.remark)
+		}
+	}
+	return out
+}
+
+// Remark writes a line of the caller's own onto the tape.
+func (tp *Tape) Remark(format string, args ...any) {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	tp.add(entry{remark: fmt.Sprintf(format, args...)})
+}
+
+// Forget drops what was recorded so far: what set the stage is not part of the play.
+func (tp *Tape) Forget() {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	tp.entries, tp.dropped = nil, 0
+}
+
+// String prints the whole tape.
+func (tp *Tape) String() string { return strings.Join(tp.Lines(0), "\n") }
+
+func (tp *Tape) after(m Mark) []entry {
+	from := max(int(m)-tp.dropped, 0)
+	return tp.entries[min(from, len(tp.entries)):]
+}
+
+func (tp *Tape) add(e entry) {
+	if len(tp.entries) >= tapeLength {
+		half := len(tp.entries) / 2
+		tp.entries = append(make([]entry, 0, tapeLength), tp.entries[half:]...)
+		tp.dropped += half
+	}
+	tp.entries = append(tp.entries, e)
+}
+
+func (tp *Tape) request(r *Request) *Request {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	tp.add(entry{etcd: r})
+	return r
+}
+
+// redescribe replaces what the tape says of a request by what it became.
+func (tp *Tape) redescribe(r, now *Request) {
+	if now == nil {
+		return
+	}
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	now.From, now.Note = r.From, r.Note
+	if len(now.Compare) == 0 {
+		now.Key = r.Key
+	}
+	*r = *now
+}
+
+func (tp *Tape) answered(r *Request, resp proto.Message, err error) Request {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	r.answer(resp, err)
+	return *r
+}
+
+func (tp *Tape) call(c *Call) {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	tp.add(entry{call: c})
+}
+
+func (tp *Tape) finished(c *Call, fill func(*Call)) {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	fill(c)
+	tp.add(entry{answer: c})
+}

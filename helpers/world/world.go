@@ -1,0 +1,276 @@
+// Package world names the ways in which the book bends reality, so that each claim can be seen to fail.
+//
+// A World changes one thing, for the keys or the clients of one lesson only, and in flight: what a client
+// sends, what etcd is asked, what etcd does, or what an answer says. The lesson itself is not edited.
+package world
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/protobuf/proto"
+
+	"modrev/helpers/lab"
+	"modrev/helpers/wire"
+)
+
+// World is one way to bend reality.
+type World struct {
+	// Where completes the sentence "In a world where …".
+	Where string
+	// Bend puts the world in force in a lab before the lesson runs there.
+	Bend func(*lab.Lab)
+	// Sign is a regular expression for what the lesson must have OBSERVED there. It ties the failure to the
+	// claim: a lesson that fails in this world for another reason is a defect.
+	Sign string
+}
+
+// Shows is the same world with the sign by which the lesson's failure is recognised, a regular expression.
+func (w World) Shows(sign string) World {
+	w.Sign = sign
+	return w
+}
+
+// IsZero says whether no world was given.
+func (w World) IsZero() bool { return w.Bend == nil }
+
+// Custom is a world that only one lesson needs.
+func Custom(where string, bend func(*lab.Lab)) World {
+	return World{Where: where, Bend: bend}
+}
+
+// ClientDropsTheToken is the world in which a client's replace forgets the resourceVersion.
+var ClientDropsTheToken = Custom("the client drops the token from what it sends", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When:    func(c *wire.Call) bool { return c.HasToken && c.Token != "" },
+		Note:    "the client dropped the token",
+		Request: func(_ *http.Request, body []byte) []byte { return editToken(body, "") },
+	})
+})
+
+// EtcdIgnoresTheCompare is the world in which the compare is taken out of every update on its way to etcd,
+// so that the then branch always runs.
+var EtcdIgnoresTheCompare = Custom("the compare is taken out of the transaction", func(l *lab.Lab) {
+	l.Wire.Add(wire.AlterTxn(hasCompare, "the compare was taken out",
+		func(txn *pb.TxnRequest) { txn.Compare = nil }))
+})
+
+// EtcdDropsTheElse is the world in which the else branch is taken out of every update on its way to etcd.
+var EtcdDropsTheElse = Custom("the else branch is taken out of the transaction", func(l *lab.Lab) {
+	l.Wire.Add(wire.AlterTxn(hasCompare, "the else branch was taken out",
+		func(txn *pb.TxnRequest) { txn.Failure = nil }))
+})
+
+func hasCompare(r *wire.Request) bool {
+	return r.Method == wire.Txn && len(r.Compare) == 1 && r.Compare[0].Value != 0
+}
+
+// AnswersAreOneTooHigh is the world in which every answer about a single object reports a resourceVersion
+// that is one too high.
+var AnswersAreOneTooHigh = Custom("an answer's number is one too high", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "the number in the answer was raised by one",
+		When: func(c *wire.Call) bool { return c.Query.Get("watch") == "" },
+		Answer: func(resp *http.Response, body []byte) []byte {
+			if resp.StatusCode >= http.StatusBadRequest {
+				return body
+			}
+			return raiseToken(body)
+		},
+	})
+})
+
+// EtcdReportsALaterRevision is the world in which etcd, when it has executed a transaction, reports the
+// revision after the one that it wrote.
+var EtcdReportsALaterRevision = Custom("etcd's answer to a transaction names the next revision", func(l *lab.Lab) {
+	l.Wire.Add(&wire.Rule{
+		When: wire.AnyTxn, Note: "the revision in the answer was raised by one",
+		Answer: func(m proto.Message) {
+			if resp, ok := m.(*pb.TxnResponse); ok && resp.Succeeded {
+				resp.Header.Revision++
+			}
+		},
+	})
+})
+
+// ServerCountsItself is the world in which the server numbers its own writes, one by one.
+var ServerCountsItself = Custom("the apiserver counts its own writes", func(l *lab.Lab) {
+	var count atomic.Int64
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "answered with a count of the writes",
+		When: func(c *wire.Call) bool { return c.Verb != http.MethodGet },
+		Answer: func(_ *http.Response, body []byte) []byte {
+			return editToken(body, strconv.FormatInt(1000+count.Add(1), 10))
+		},
+	})
+})
+
+// KeysOutliveTheirDeletion is the world in which a delete leaves the key where it is, and a create writes
+// over it.
+var KeysOutliveTheirDeletion = Custom("a deleted object's key stays in etcd and a create writes over it", func(l *lab.Lab) {
+	l.Wire.Add(&wire.Rule{
+		When: func(r *wire.Request) bool {
+			return r.Method == wire.Txn && len(r.Then) == 1 && r.Then[0].Kind == "Delete"
+		},
+		Note: "the delete was made a get",
+		Request: func(m proto.Message) {
+			txn := m.(*pb.TxnRequest)
+			txn.Success = []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{
+				RequestRange: &pb.RangeRequest{Key: txn.Compare[0].Key},
+			}}}
+		},
+	})
+	l.Wire.Add(wire.AlterTxn(
+		func(r *wire.Request) bool {
+			return r.Method == wire.Txn && len(r.Compare) == 1 && r.Compare[0].Value == 0
+		},
+		"the compare was taken out", func(txn *pb.TxnRequest) { txn.Compare = nil }))
+})
+
+// ListsReportAnItemsNumber is the world in which a list reports the highest number among its items.
+var ListsReportAnItemsNumber = Custom("a list reports the number of its newest item", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "answered with the highest number of an item",
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodGet },
+		Answer: func(_ *http.Response, body []byte) []byte {
+			return edit(body, func(o map[string]any) {
+				highest := int64(0)
+				items, _ := o["items"].([]any)
+				for _, item := range items {
+					highest = max(highest, tokenOf(item))
+				}
+				if meta, ok := o["metadata"].(map[string]any); ok && highest > 0 {
+					meta["resourceVersion"] = strconv.FormatInt(highest, 10)
+				}
+			})
+		},
+	})
+})
+
+// AnEventIsSwallowed is the world in which the first event of an update never reaches the apiserver.
+var AnEventIsSwallowed = Custom("an event gets lost between etcd and the apiserver", func(l *lab.Lab) {
+	l.Wire.Add(&wire.Rule{
+		When: func(r *wire.Request) bool {
+			return r.Method == wire.Event && r.Found[0].Version > 1 && !r.Found[0].Deleted
+		},
+		Note: "swallowed", Times: 1, Drop: true,
+	})
+})
+
+// ClientStampsItsWrites is the world in which the client writes a new stamp into every object it sends.
+var ClientStampsItsWrites = Custom("the client stamps every write", func(l *lab.Lab) {
+	var count atomic.Int64
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "stamped",
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPatch },
+		Request: func(_ *http.Request, body []byte) []byte {
+			return edit(body, func(o map[string]any) {
+				o["metadata"] = map[string]any{"annotations": map[string]any{"stamp": strconv.FormatInt(count.Add(1), 10)}}
+			})
+		},
+	})
+})
+
+// EachKeyHasARevisionOfItsOwn is the world in which etcd gives the second key of a transaction the next
+// revision.
+var EachKeyHasARevisionOfItsOwn = Custom("etcd gives each key of a transaction a revision of its own", func(l *lab.Lab) {
+	second := func(r *wire.Request) bool { return strings.HasSuffix(r.Key, "/b") }
+	l.Wire.Add(&wire.Rule{
+		When: func(r *wire.Request) bool { return r.Method == wire.Range && second(r) },
+		Note: "reported one revision later",
+		Answer: func(m proto.Message) {
+			for _, kv := range m.(*pb.RangeResponse).Kvs {
+				kv.ModRevision++
+			}
+		},
+	})
+	l.Wire.Add(&wire.Rule{
+		When: func(r *wire.Request) bool { return r.Method == wire.Event && second(r) && r.Found[0].Version > 1 },
+		Note: "reported one revision later",
+		Request: func(m proto.Message) {
+			m.(*mvccpb.Event).Kv.ModRevision++
+		},
+	})
+})
+
+// AProxyStripsTheRevision is the world in which reads lose their resourceVersion parameters on the way.
+var AProxyStripsTheRevision = Custom("a proxy strips the resourceVersion parameter from reads", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "the parameter was stripped",
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodGet && c.Query.Get("resourceVersion") != "" },
+		Request: func(q *http.Request, body []byte) []byte {
+			query := q.URL.Query()
+			query.Del("resourceVersion")
+			query.Del("resourceVersionMatch")
+			q.URL.RawQuery = query.Encode()
+			return body
+		},
+	})
+})
+
+// TheStoreIgnoresTheRevision is the world in which the store answers every read with what is current.
+var TheStoreIgnoresTheRevision = Custom("the store answers a read of an old revision with what is current", func(l *lab.Lab) {
+	l.Wire.Add(&wire.Rule{
+		When: func(r *wire.Request) bool {
+			return (r.Method == wire.Range || r.Method == wire.RangeStream) && r.Revision > 0
+		},
+		Note: "the revision was ignored",
+		Request: func(m proto.Message) {
+			m.(*pb.RangeRequest).Revision = 0
+		},
+	})
+})
+
+// edit decodes a JSON body, lets f change it, and encodes it again; what is no JSON object stays as it is.
+func edit(body []byte, f func(object map[string]any)) []byte {
+	var o map[string]any
+	if json.Unmarshal(body, &o) != nil {
+		return body
+	}
+	f(o)
+	out, err := json.Marshal(o)
+	if err != nil {
+		return body
+	}
+	return out
+}
+
+func editToken(body []byte, token string) []byte {
+	return edit(body, func(o map[string]any) {
+		meta, ok := o["metadata"].(map[string]any)
+		if !ok {
+			return
+		}
+		if token == "" {
+			delete(meta, "resourceVersion")
+			return
+		}
+		meta["resourceVersion"] = token
+	})
+}
+
+func raiseToken(body []byte) []byte {
+	return edit(body, func(o map[string]any) {
+		meta, ok := o["metadata"].(map[string]any)
+		if !ok {
+			return
+		}
+		text, _ := meta["resourceVersion"].(string)
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+			meta["resourceVersion"] = strconv.FormatInt(n+1, 10)
+		}
+	})
+}
+
+func tokenOf(object any) int64 {
+	o, _ := object.(map[string]any)
+	meta, _ := o["metadata"].(map[string]any)
+	text, _ := meta["resourceVersion"].(string)
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}

@@ -1,0 +1,582 @@
+// Chapter 1. An object's metadata.resourceVersion is the mod_revision of its key in etcd.
+//
+// The book is read with: go test -v .
+package modrev
+
+import (
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"modrev/helpers/lab"
+	"modrev/helpers/lesson"
+	"modrev/helpers/source"
+	"modrev/helpers/wire"
+	"modrev/helpers/world"
+)
+
+// chapters is the book in reading order.
+var chapters = []lesson.Chapter{
+	{File: "rv_equals_modrev_test.go", Title: "resourceVersion is mod_revision"},
+	{File: "conflict_test.go", Title: "conflict"},
+	{File: "guaranteedupdate_test.go", Title: "the transaction behind it"},
+	{File: "opaque_token_test.go", Title: "treat the token as opaque"},
+	{File: "modular_lab_test.go", Title: "the modular lab, and equality tokens"},
+}
+
+func TestMain(m *testing.M) { os.Exit(lesson.Main(m, chapters)) }
+
+// CLAIMS.md says what the lessons say: it is made from them.
+func TestTheLedgerIsWhatTheLessonsClaim(t *testing.T) {
+	lesson.Ledger(t, "CLAIMS.md", chapters, t.Name())
+}
+
+func TestACreatedObjectsResourceVersionIsTheModRevisionAndTheCreateRevisionOfItsKey(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "RV1", From: "D1 Claim",
+		Says: "a created object's resourceVersion, its key's mod_revision and its create_revision are one number, " +
+			"and its version in etcd is 1",
+		Why:     "the apiserver makes up no number of its own: it reports the revision of the transaction that wrote the object",
+		FalseIf: world.EtcdReportsALaterRevision.Shows(`resourceVersion \d+, mod_revision \d+`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).Create"),
+	}, func(l *lab.Lab) {
+		var shelf *lab.Object
+		sent := l.Record(func() { shelf = l.Create("shelf", "color=red") })
+		stored := l.KV(shelf)
+
+		table := l.Table("step", "resourceVersion", "mod_revision", "create_revision", "version")
+		table.Row("create color=red", shelf.GetResourceVersion(), stored.ModRevision, stored.CreateRevision, stored.Version)
+		table.End()
+		l.Show("POST configmaps/shelf", sent)
+
+		l.Expect(number(shelf) == stored.ModRevision && number(shelf) == stored.CreateRevision,
+			"resourceVersion, mod_revision and create_revision are one number",
+			"resourceVersion %d, mod_revision %d, create_revision %d", number(shelf), stored.ModRevision, stored.CreateRevision)
+		l.Expect(stored.Version == 1, "version is 1", "version is %d", stored.Version)
+		l.Sends(sent, "a create", "1 Txn")
+	})
+}
+
+func TestResourceVersionIsTheModRevisionOfItsKey(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "RV2", From: "D1 Do 3, Expect 1",
+		Says: "after every update, an object's resourceVersion is the mod_revision of its key: the same number, not a near one; " +
+			"create_revision stays and version counts",
+		Why:     "a client can hold etcd's own number in its hands, and that is what a later compare is about",
+		FalseIf: world.AnswersAreOneTooHigh.Shows(`resourceVersion \d+, mod_revision \d+ after "create a=1"`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.UpdateObject"),
+	}, func(l *lab.Lab) {
+		table := l.Table("step", "resourceVersion", "mod_revision", "create_revision", "version")
+		same := func(step string, rv *lab.Object, version int64) lab.KeyValue {
+			stored := l.KV(rv)
+			table.Row(step, rv.GetResourceVersion(), stored.ModRevision, stored.CreateRevision, stored.Version)
+			l.Expect(number(rv) == stored.ModRevision, "resourceVersion and mod_revision are the same number",
+				"resourceVersion %d, mod_revision %d after %q", number(rv), stored.ModRevision, step)
+			l.Expect(stored.Version == version, "version counts the writes to the key",
+				"version %d after %q", stored.Version, step)
+			return stored
+		}
+
+		rv := l.Create("rv", "a=1")
+		created := same("create a=1", rv, 1)
+		var sent wire.Requests
+		for i := int64(2); i <= 4; i++ {
+			field := "a=" + strconv.FormatInt(i, 10)
+			sent = l.Record(func() { rv = l.Replace(rv, field) })
+			stored := same("replace "+field, rv, i)
+			l.Expect(stored.CreateRevision == created.CreateRevision, "create_revision stays what it was",
+				"create_revision %d, was %d", stored.CreateRevision, created.CreateRevision)
+		}
+
+		table.End()
+		l.Show("PUT configmaps/rv, with the resourceVersion of the step before", sent)
+	})
+}
+
+func TestItIsSoForEveryKindAndForEveryStoredObject(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "RV3", From: "D1 Claim, +",
+		Says: "resourceVersion is mod_revision for every kind, whatever its encoding and the layout of its key, " +
+			"and the stored bytes hold no resourceVersion at all: it is put in on reading",
+		Why:     "the rule belongs to the storage layer that all kinds share, not to a kind",
+		FalseIf: world.AnswersAreOneTooHigh.Shows(`ConfigMap .*: resourceVersion \d+, mod_revision \d+`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*decoder).Decode"),
+	}, func(l *lab.Lab) {
+		table := l.Table("kind", "resourceVersion", "mod_revision", "stored as", "key")
+		kinds := append(lab.EveryKind(), l.CustomResource())
+		for _, kind := range kinds {
+			o, key := l.CreateEvery(kind)
+			stored := l.KVAt(key)
+			bytes := l.DecodeStored(stored.Value)
+			table.Row(kind.Kind, o.GetResourceVersion(), stored.ModRevision, bytes.Encoding, wire.ShortKey(key))
+			l.Expect(number(o) == stored.ModRevision, "resourceVersion and mod_revision are the same number",
+				"%s %s: resourceVersion %d, mod_revision %d", kind.Kind, o.GetName(), number(o), stored.ModRevision)
+			l.Expect(bytes.ResourceVersion == "", "the stored bytes hold no resourceVersion",
+				"%s holds resourceVersion %s", key, bytes.ResourceVersion)
+		}
+		table.End()
+
+		served := l.Kinds()
+		walked, internal := 0, 0
+		for _, stored := range l.Store() {
+			kind, ok := served[stored.Kind]
+			if !ok || stored.Name == "" {
+				internal++ // what the apiserver keeps for itself, such as the allocation of service addresses
+				continue
+			}
+			o, err := l.Of(kind).In(stored.Namespace).TryGet(stored.Name)
+			now, there := l.TryKVAt(stored.Key)
+			if lab.IsNotFound(err) || !there {
+				continue // deleted since the store was read
+			}
+			l.Step(err, "reading "+stored.Key)
+			// The apiserver renews leases while we read, so the number may have moved on; it cannot be outside.
+			l.Expect(stored.ModRevision <= number(o) && number(o) <= now.ModRevision,
+				"resourceVersion is the mod_revision of the key",
+				"%s: resourceVersion %d, mod_revision %d, then %d", stored.Key, number(o), stored.ModRevision, now.ModRevision)
+			walked++
+		}
+		l.Blank()
+		l.Say("%d kinds were created, and then every object of the store was read through the API: %d have the "+
+			"mod_revision of their key as resourceVersion. %d more keys are the apiserver's own and not served.",
+			len(kinds), walked, internal)
+		l.Expect(len(kinds) >= 20 && walked >= len(kinds), "at least 20 kinds and every stored object are walked",
+			"%d kinds, %d objects", len(kinds), walked)
+	})
+}
+
+func TestTheApiserverKeepsNoCounterOfItsOwn(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "RV4", From: "D1 Expect 1",
+		Says: "the apiserver keeps no counter: revisions that others spend on etcd are missing from its numbers",
+		Why: "resourceVersions have gaps that say nothing about the object; only etcd counts, and it counts " +
+			"for everybody who writes to it",
+		FalseIf: world.ServerCountsItself.Shows(`jumped by \d+ over 50 foreign writes`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).Create"),
+	}, func(l *lab.Lab) {
+		before := l.Create("before", "a=1")
+		const foreign = 50
+		for range foreign {
+			_, err := l.Etcd().Put(l.Context(), "/not-kubernetes/"+l.Namespace, "x")
+			l.Step(err, "writing a key of our own into etcd")
+		}
+		after := l.Create("after", "a=1")
+
+		table := l.Table("step", "resourceVersion")
+		table.Row("create configmaps/before", before.GetResourceVersion())
+		table.Row("50 writes to etcd by somebody else", "(none is given out)")
+		table.Row("create configmaps/after", after.GetResourceVersion())
+		table.End()
+
+		jump := number(after) - number(before)
+		l.Expect(jump > foreign, "the next number is more than 50 higher (the apiserver writes objects of its own, too)",
+			"the number jumped by %d over %d foreign writes", jump, foreign)
+	})
+}
+
+func TestCreateRevisionEqualsModRevisionOnlyUntilTheFirstUpdate(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "RV5", From: "D1 Expect 4",
+		Says: "create_revision equals mod_revision only until the first update; deleted and recreated, an object starts " +
+			"again with version 1 and a new create_revision, while mod_revision goes on",
+		Why:     "mod_revision never starts again, so a token of an earlier incarnation cannot fit a later one by accident",
+		FalseIf: world.KeysOutliveTheirDeletion.Shows(`version 3, create_revision \d+`),
+		Read:    source.Func("go.etcd.io/etcd/server/v3/storage/mvcc", "(*keyIndex).put"),
+	}, func(l *lab.Lab) {
+		table := l.Table("step", "mod_revision", "create_revision", "version")
+		stored := func(step string, o *lab.Object) lab.KeyValue {
+			kv := l.KV(o)
+			table.Row(step, kv.ModRevision, kv.CreateRevision, kv.Version)
+			return kv
+		}
+		shelf := l.Create("shelf", "color=red")
+		created := stored("create", shelf)
+		updated := stored("replace", l.Replace(shelf, "color=blue"))
+		recreated := stored("delete and create", l.Recreate("shelf", "color=red"))
+		table.End()
+
+		l.Expect(created.CreateRevision == created.ModRevision, "both are one number after the create",
+			"create_revision %d, mod_revision %d", created.CreateRevision, created.ModRevision)
+		l.Expect(updated.CreateRevision == created.CreateRevision && updated.ModRevision > updated.CreateRevision,
+			"after an update only mod_revision has moved",
+			"create_revision %d, mod_revision %d", updated.CreateRevision, updated.ModRevision)
+		l.Expect(recreated.Version == 1 && recreated.CreateRevision == recreated.ModRevision,
+			"the new incarnation has version 1 and a create_revision of its own",
+			"version %d, create_revision %d, mod_revision %d", recreated.Version, recreated.CreateRevision, recreated.ModRevision)
+		l.Expect(recreated.ModRevision > updated.ModRevision, "mod_revision goes on",
+			"mod_revision %d after %d", recreated.ModRevision, updated.ModRevision)
+	})
+}
+
+func TestAListsResourceVersionIsTheStoresRevision(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "RV6", From: "D1 Expect 4",
+		Says: "a list's resourceVersion is the revision that the store has reached, not that of any item in it",
+		Why: "the number says how far the store had come when the list was true; whoever takes an item's number for " +
+			"it watches from too early",
+		FalseIf: world.ListsReportAnItemsNumber.Shows(`the list reports \d+`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*Cacher).GetList"),
+		Erratum: "the document says that a list's number is not any object's revision. It can coincide with one: " +
+			"when the newest write to the store was a write to an item of the list.",
+	}, func(l *lab.Lab) {
+		shelves := l.CustomResource()
+		for _, name := range []string{"a", "b", "c"} {
+			l.Of(shelves).Create(name, "color=red")
+		}
+		last := l.Create("something-else", "a=1")
+		var list *lab.List
+		sent := l.Record(func() { list = l.Of(shelves).List() })
+
+		table := l.Table("what", "resourceVersion")
+		for _, item := range list.Items {
+			table.Row("shelves/"+item.GetName(), item.GetResourceVersion())
+		}
+		table.Row("configmaps/something-else, written last", last.GetResourceVersion())
+		table.Row("the list of shelves", list.GetResourceVersion())
+		table.End()
+		l.Show("GET shelves: one Range, for the revision; the items come from the watch cache", sent)
+
+		for _, item := range list.Items {
+			l.Expect(numberOf(list.GetResourceVersion()) > number(&item), "the list's number is higher than every item's",
+				"the list reports %s, its item %s has %s", list.GetResourceVersion(), item.GetName(), item.GetResourceVersion())
+		}
+		l.Expect(numberOf(list.GetResourceVersion()) >= number(last), "the list's number is the store's revision",
+			"the list reports %s, the store had reached %s", list.GetResourceVersion(), last.GetResourceVersion())
+
+		newest := l.Of(shelves).Create("d", "color=red")
+		list = l.Of(shelves).List()
+		l.Blank()
+		l.Say("When the newest write of the store was to an item, the numbers may coincide: the list reports %s, "+
+			"item d has %s.", list.GetResourceVersion(), newest.GetResourceVersion())
+	})
+}
+
+func TestAListsResourceVersionIsWhereAWatchGoesOn(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "RV7", From: "D1 Expect 4, Observe",
+		Says: "a watch from a list's resourceVersion delivers exactly the later events, each under the mod_revision of " +
+			"etcd's own event and in etcd's order",
+		Why:     "list and watch fit together without a gap and without a repetition; informers are built on that",
+		FalseIf: world.AnEventIsSwallowed.Shows(`the API delivered .* etcd had .*`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*watchCache).processEvent"),
+		Answers: "#57 #58",
+	}, func(l *lab.Lab) {
+		defer l.KeepHistory()()
+		shelves := l.Of(l.CustomResource())
+		shelves.Create("before-the-list", "color=red")
+		from := shelves.List().GetResourceVersion()
+
+		a := shelves.Create("a", "color=red")
+		shelves.Set("a", "color=blue")
+		shelves.Create("b", "color=red")
+		shelves.Delete("a")
+		last := shelves.Create("last", "color=red")
+
+		ofAPI := shelves.Watch(from).Until(last.GetResourceVersion())
+		ofEtcd := l.WatchEtcd(l.Prefix(a), numberOf(from)).Until(number(last))
+
+		table := l.Table("event of the API", "resourceVersion", "event of etcd", "mod_revision")
+		for i := range max(len(ofAPI), len(ofEtcd)) {
+			var row [4]any
+			if i < len(ofAPI) {
+				row[0], row[1] = ofAPI[i].Type+" "+ofAPI[i].Name, ofAPI[i].ResourceVersion
+			}
+			if i < len(ofEtcd) {
+				row[2], row[3] = ofEtcd[i].Type, ofEtcd[i].ModRevision
+			}
+			table.Row(row[:]...)
+		}
+		table.End()
+
+		api, etcd := []int64{}, []int64{}
+		for _, ev := range ofAPI {
+			api = append(api, numberOf(ev.ResourceVersion))
+		}
+		for _, ev := range ofEtcd {
+			etcd = append(etcd, ev.ModRevision)
+		}
+		l.Expect(len(etcd) == 5, "five changes came after the list", "etcd had %v", etcd)
+		l.Expect(slices.Equal(api, etcd), "the watch delivers the revisions of etcd's events, all of them, in their order",
+			"the API delivered %v, etcd had %v", api, etcd)
+		l.Expect(ofAPI[3].Type == "DELETED" && ofEtcd[3].Type == "DELETE",
+			"the deletion's event carries the revision of the deletion", "it is %s at %s", ofAPI[3].Type, ofAPI[3].ResourceVersion)
+	})
+}
+
+func TestAnAcceptedPatchIsOneStorageWriteAndANoOpIsNone(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "RV8", From: "D1 Observe",
+		Says: "an accepted patch is one storage write: one transaction and one PUT event; a refused write, a no-op and " +
+			"a dry run are none",
+		Why: "a new resourceVersion means that something was stored; a request that stores nothing wakes no watcher and " +
+			"cannot serve as a heartbeat",
+		FalseIf: world.ClientStampsItsWrites.Shows(`a patch that changes nothing cost etcd: .*1 Txn`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Answers: "#55",
+	}, func(l *lab.Lab) {
+		shelf := l.Create("shelf", "color=red")
+		key := l.Key(shelf)
+		puts := l.WatchEtcd(key, number(shelf))
+		table := l.Table("request", "answer", "to etcd", "storage writes", "version")
+		try := func(request, cost string, do func() error) {
+			before := l.KV(shelf)
+			var err error
+			sent := l.Record(func() { err = do() })
+			after := l.KV(shelf)
+			table.Row(request, lab.Brief(err), sent.Summary(), after.Version-before.Version, after.Version)
+			l.Sends(sent, request, cost)
+		}
+		merge := func(body string, o metav1.PatchOptions) func() error {
+			return func() error {
+				_, err := l.TryPatchWith("shelf", types.MergePatchType, body, o)
+				return err
+			}
+		}
+
+		try("a patch that changes color", "1 Txn", merge(`{"data":{"color":"blue"}}`, metav1.PatchOptions{}))
+		try("a patch that changes nothing", "1 Range", merge(`{"data":{"color":"blue"}}`, metav1.PatchOptions{}))
+		try("a replace with a stale token", "1 Range", func() error {
+			_, err := l.TryReplace(shelf, "color=green")
+			return err
+		})
+		try("a patch as a dry run", "1 Range", merge(`{"data":{"color":"black"}}`,
+			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}))
+		try("one more patch that changes color", "1 Txn", merge(`{"data":{"color":"white"}}`, metav1.PatchOptions{}))
+		table.End()
+
+		events := puts.Until(l.KV(shelf).ModRevision)
+		l.Expect(len(events) == 2, "etcd's own watch saw two PUT events, one for each accepted patch",
+			"etcd's watch saw %d events: %v", len(events), events)
+	})
+}
+
+func TestTwoKeysOfOneEtcdTransactionShareAResourceVersion(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "RV9", From: "D1 Rests on",
+		Says: "two keys that are written in one etcd transaction share a mod_revision, and the apiserver serves both " +
+			"objects with that one resourceVersion; kube-apiserver itself puts one object per transaction, always",
+		Why: "within a revision etcd tells keys apart by a sub revision that no API shows; a client which resumes a watch " +
+			"after the first of two such events never sees the second",
+		FalseIf: world.EachKeyHasARevisionOfItsOwn.Shows(`a has \d+, b has \d+`),
+		Read:    source.Func("go.etcd.io/etcd/server/v3/storage/mvcc", "Revision"),
+	}, func(l *lab.Lab) {
+		defer l.KeepHistory()()
+		shelves := l.Of(l.CustomResource())
+		a, b := shelves.Create("a", "color=red"), shelves.Create("b", "color=red")
+		from := shelves.List().GetResourceVersion()
+
+		resp, err := l.Etcd().Txn(l.Context()).Then(
+			clientv3.OpPut(l.Key(a), string(l.KV(a).Value)),
+			clientv3.OpPut(l.Key(b), string(l.KV(b).Value)),
+		).Commit()
+		l.Step(err, "writing both keys in one transaction, behind the apiserver's back")
+		shared := strconv.FormatInt(resp.Header.Revision, 10)
+
+		a, b = shelves.Get("a"), shelves.Get("b")
+		list := shelves.List()
+		table := l.Table("", "a", "b")
+		table.Row("mod_revision in etcd", l.KV(a).ModRevision, l.KV(b).ModRevision)
+		table.Row("resourceVersion by get", a.GetResourceVersion(), b.GetResourceVersion())
+		table.Row("resourceVersion by list", list.Items[0].GetResourceVersion(), list.Items[1].GetResourceVersion())
+		l.Expect(a.GetResourceVersion() == shared && b.GetResourceVersion() == shared,
+			"both are served with the revision of the transaction, "+shared,
+			"a has %s, b has %s", a.GetResourceVersion(), b.GetResourceVersion())
+		l.Expect(list.Items[0].GetResourceVersion() == shared && list.Items[1].GetResourceVersion() == shared,
+			"a list says the same", "in the list a has %s, b has %s",
+			list.Items[0].GetResourceVersion(), list.Items[1].GetResourceVersion())
+
+		watch := shelves.Watch(from)
+		first, second := watch.Next(), watch.Next()
+		table.Row("resourceVersion by watch", first.ResourceVersion, second.ResourceVersion)
+		table.End()
+		l.Expect(first.ResourceVersion == shared && second.ResourceVersion == shared, "so does a watch",
+			"the watch delivered %s and %s", first.ResourceVersion, second.ResourceVersion)
+
+		// A client that has seen only the first of the two, and resumes from its number:
+		resumed := shelves.Watch(first.ResourceVersion)
+		fence := shelves.Create("fence", "color=red")
+		next := resumed.Next()
+		l.Blank()
+		l.Say("A watch that is resumed from %s, after the event of %s, next delivers %s at %s: the event of %s is never "+
+			"seen.", first.ResourceVersion, first.Name, next.Name, next.ResourceVersion, second.Name)
+		l.Expect(next.ResourceVersion == fence.GetResourceVersion(),
+			"a watch resumed between the two events does not deliver the second", "it delivered %s at %s", next.Name, next.ResourceVersion)
+
+		l.Expect(len(l.Plane().Wire().Crowded()) == 0, "kube-apiserver puts one object per transaction",
+			"it sent %v", l.Plane().Wire().Crowded())
+	})
+}
+
+func TestAReadSaysHowOldItsAnswerMayBe(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "RV10", From: "+",
+		Says: "reading with a resourceVersion says how old the answer may be: none asks for the newest, \"0\" for anything " +
+			"the cache has, a number for not older than that, Exact for that snapshot; a number from the future is refused " +
+			"with 504",
+		Why: "a read is only as fresh as it was asked to be, and a page of a list stays with the revision of the first page",
+		FalseIf: world.AProxyStripsTheRevision.Shows(
+			`the list holds 3 items`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*watchCache).waitUntilFreshAndBlock"),
+		Answers: "#61 #62 #65",
+	}, func(l *lab.Lab) {
+		defer l.KeepHistory()()
+		shelves := l.Of(l.CustomResource())
+		shelves.Create("a", "color=red")
+		shelves.Create("b", "color=red")
+		early := shelves.List().GetResourceVersion()
+
+		// The server waits three seconds before it refuses; meanwhile the lesson goes on.
+		future := strconv.FormatInt(l.Revision()+1_000_000, 10)
+		tooLarge := l.Go("the read from the future", func() error {
+			_, err := l.As("dreamer").Of(shelves.Kind()).TryGetOnce("a", "resourceVersion="+future)
+			return err
+		})
+		late := shelves.Create("c", "color=red")
+
+		table := l.Table("list with", "items", "resourceVersion", "to etcd")
+		list := func(title string, o metav1.ListOptions) *lab.List {
+			var list *lab.List
+			sent := l.Record(func() {
+				var err error
+				list, err = shelves.TryList(o)
+				l.Step(err, "listing with "+title)
+			})
+			table.Row(title, len(list.Items), list.GetResourceVersion(), sent.Summary())
+			return list
+		}
+		exact := list("Exact "+early, metav1.ListOptions{ResourceVersion: early, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+		l.Expect(len(exact.Items) == 2 && exact.GetResourceVersion() == early, "the snapshot at "+early+" holds a and b",
+			"the list holds %d items at %s", len(exact.Items), exact.GetResourceVersion())
+		newest := list("nothing", metav1.ListOptions{})
+		l.Expect(len(newest.Items) == 3, "a list without a number is current", "it holds %d items", len(newest.Items))
+		notOlder := list("NotOlderThan "+late.GetResourceVersion(), metav1.ListOptions{
+			ResourceVersion: late.GetResourceVersion(), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+		})
+		l.Expect(len(notOlder.Items) == 3 && numberOf(notOlder.GetResourceVersion()) >= number(late),
+			"not older than the write of c", "it holds %d items at %s", len(notOlder.Items), notOlder.GetResourceVersion())
+		sent := l.Record(func() { list(`"0"`, metav1.ListOptions{ResourceVersion: "0"}) })
+		l.Sends(sent, `a list with "0"`, "no request")
+		first := list("limit 1, page 1", metav1.ListOptions{Limit: 1})
+		shelves.Create("d", "color=red")
+		second := list("limit 9, page 2", metav1.ListOptions{Limit: 9, Continue: first.GetContinue()})
+		table.End()
+		l.Expect(second.GetResourceVersion() == first.GetResourceVersion() && len(second.Items) == 2,
+			"page 2 stays with the revision of page 1, and does not know d",
+			"page 2 holds %d items at %s", len(second.Items), second.GetResourceVersion())
+
+		err := tooLarge.Wait()
+		l.Blank()
+		l.Say("A read not older than %s, which does not exist yet, waits three seconds and is refused: %s", future, l.Describe(err))
+		l.Refused(err, "a read from the future", http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
+		l.Expect(lab.HasCause(err, metav1.CauseTypeResourceVersionTooLarge), "the cause is ResourceVersionTooLarge",
+			"the causes are %v", lab.Causes(err))
+	})
+}
+
+func TestACompactedRevisionIsGoneAndTheWayBackIsAFreshList(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "RV11", From: "+",
+		Says: "a revision can be compacted away: then a read at it is answered with 410 Expired, and the way back is a " +
+			"fresh list",
+		Why:     "a token is no archive: whoever keeps one for long must be ready to start over",
+		FalseIf: world.TheStoreIgnoresTheRevision.Shows(`was accepted`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "interpretListError"),
+		Answers: "#60 #64 #65",
+	}, func(l *lab.Lab) {
+		// The apiserver serves old revisions from its own snapshots for as long as it can. So the lesson asks
+		// for a revision from before its cache of this resource began, and page 2 after that cache began anew.
+		old := l.Create("old", "a=1")
+		kind := l.CustomResource()
+		shelves := l.Of(kind)
+		exact := func() error {
+			_, err := shelves.TryList(metav1.ListOptions{
+				ResourceVersion: old.GetResourceVersion(), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+			})
+			return err
+		}
+		before := l.Record(func() { l.Accepted(exact(), "a list at revision "+old.GetResourceVersion()) })
+		shelves.Create("a", "color=red")
+		shelves.Create("b", "color=red")
+		page1, err := shelves.TryList(metav1.ListOptions{Limit: 1})
+		l.Step(err, "listing page 1")
+		now := l.RestartCache(kind)
+
+		l.CompactTo(now)
+		after := l.Record(func() { err = exact() })
+		l.Show("GET shelves at revision "+old.GetResourceVersion()+", before the compaction", before)
+		l.Show("and after it", after)
+		l.Blank()
+		l.Say("%s", l.Describe(err))
+		l.Refused(err, "a list at a compacted revision", http.StatusGone, metav1.StatusReasonExpired)
+
+		_, err = shelves.TryList(metav1.ListOptions{Limit: 1, Continue: page1.GetContinue()})
+		l.Refused(err, "page 2 of a list whose revision was compacted", http.StatusGone, metav1.StatusReasonExpired)
+		token := lab.ContinueOf(err)
+		l.Expect(token != "", "the refusal brings a new continue token", "it brings none: %s", l.Describe(err))
+		page2, err := shelves.TryList(metav1.ListOptions{Limit: 1, Continue: token})
+		l.Step(err, "going on with the new token")
+		l.Say("It brings a continue token with which the list goes on, at another revision: page 1 was at %s, page 2 is at %s.",
+			page1.GetResourceVersion(), page2.GetResourceVersion())
+		l.Expect(page2.GetResourceVersion() != page1.GetResourceVersion() && len(page2.Items) == 1,
+			"the new token goes on at another revision", "page 2 is at %s", page2.GetResourceVersion())
+
+		fresh := shelves.List()
+		last := shelves.Create("c", "color=red")
+		l.Expect(len(shelves.Watch(fresh.GetResourceVersion()).Until(last.GetResourceVersion())) == 1,
+			"from a fresh list, a watch goes on", "it does not")
+	})
+}
+
+func TestAWriteBehindTheApiserversBackCounts(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "RV12", From: "+",
+		Says: "a write behind the apiserver's back counts: put the same bytes into etcd, and the resourceVersion moves, a " +
+			"MODIFIED event is delivered, and the old token conflicts",
+		Why:     "the number is a fact about the key in etcd, and not about what the apiserver did or what the object says",
+		FalseIf: world.AnEventIsSwallowed.Shows(`the watch delivered \[\d+\]`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*watchChan).transform"),
+	}, func(l *lab.Lab) {
+		shelves := l.Of(l.CustomResource())
+		shelf := shelves.Create("shelf", "color=red")
+		watch := shelves.Watch(shelf.GetResourceVersion())
+
+		put, err := l.Etcd().Put(l.Context(), l.Key(shelf), string(l.KV(shelf).Value))
+		l.Step(err, "putting the same bytes into etcd")
+		moved := shelves.Get("shelf")
+		fence := shelves.Create("fence", "color=red")
+		_, stale := shelves.TryReplace(shelf, "color=blue")
+
+		table := l.Table("step", "resourceVersion")
+		table.Row("create", shelf.GetResourceVersion())
+		table.Row("the same bytes again, by etcd's own API", moved.GetResourceVersion())
+		table.End()
+		l.Expect(number(moved) == put.Header.Revision, "the resourceVersion is the revision of that put",
+			"it is %s, the put was %d", moved.GetResourceVersion(), put.Header.Revision)
+		var seen []int64
+		for _, ev := range watch.Until(fence.GetResourceVersion()) {
+			seen = append(seen, numberOf(ev.ResourceVersion))
+		}
+		l.Expect(slices.Equal(seen, []int64{number(moved), number(fence)}),
+			"a watch delivers the put as an event, and then the next create", "the watch delivered %v", seen)
+		l.Conflicts(stale, "a replace with the token from before the put", shelf)
+		l.Blank()
+		l.Say("A replace with the token from before it: %s", l.Describe(stale))
+	})
+}
+
+// number is an object's resourceVersion as a number, to compare it with etcd's.
+func number(o *lab.Object) int64 { return numberOf(o.GetResourceVersion()) }
+
+func numberOf(resourceVersion string) int64 {
+	n, err := strconv.ParseInt(resourceVersion, 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
