@@ -106,15 +106,15 @@ func TestItIsSoForEveryKindAndForEveryStoredObject(t *testing.T) {
 			"and the stored bytes hold no resourceVersion at all: it is put in on reading",
 		Why:     "the rule belongs to the storage layer that all kinds share, not to a kind",
 		FalseIf: world.AnswersAreOneTooHigh.Shows(`ConfigMap .*: resourceVersion \d+, mod_revision \d+`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*decoder).Decode"),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*defaultDecoder).Decode"),
 	}, func(l *lab.Lab) {
-		table := l.Table("kind", "resourceVersion", "mod_revision", "stored as", "key")
+		table := l.Table("key in etcd", "stored as", "resourceVersion", "mod_revision")
 		kinds := append(lab.EveryKind(), l.CustomResource())
-		for _, kind := range kinds {
-			o, key := l.CreateEvery(kind)
+		for i, kind := range kinds {
+			o, key := l.CreateEvery(kind, i)
 			stored := l.KVAt(key)
 			bytes := l.DecodeStored(stored.Value)
-			table.Row(kind.Kind, o.GetResourceVersion(), stored.ModRevision, bytes.Encoding, wire.ShortKey(key))
+			table.Row(wire.ShortKey(key), bytes.Encoding, o.GetResourceVersion(), stored.ModRevision)
 			l.Expect(number(o) == stored.ModRevision, "resourceVersion and mod_revision are the same number",
 				"%s %s: resourceVersion %d, mod_revision %d", kind.Kind, o.GetName(), number(o), stored.ModRevision)
 			l.Expect(bytes.ResourceVersion == "", "the stored bytes hold no resourceVersion",
@@ -422,7 +422,7 @@ func TestAReadSaysHowOldItsAnswerMayBe(t *testing.T) {
 		Why: "a read is only as fresh as it was asked to be, and a page of a list stays with the revision of the first page",
 		FalseIf: world.AProxyStripsTheRevision.Shows(
 			`the list holds 3 items`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*watchCache).waitUntilFreshAndBlock"),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*watchCache).WaitUntilFreshAndGet"),
 		Answers: "#61 #62 #65",
 	}, func(l *lab.Lab) {
 		defer l.KeepHistory()()

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -28,6 +29,7 @@ var crd = Kind{
 // "status", or nothing.
 func (l *Lab) CustomResource(subresources ...string) Kind {
 	l.open()
+	defer l.Wire.Tape().Pause()()
 	k := Kind{Kind: "Shelf", Group: l.Namespace + exampleDomain, Version: "v1", Resource: "shelves", Fields: "spec"}
 	def := crd.newObject("", k.Resource+"."+k.Group)
 	anything := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
@@ -53,13 +55,13 @@ func (l *Lab) CustomResource(subresources ...string) Kind {
 		// means that the run is being cut off, and the store goes with it.
 		_ = client.TryDelete(def.GetName())
 	})
-	l.established(client, made)
+	l.backdate(client, l.established(client, made))
 	l.Served(k)
 	return k
 }
 
 // established waits until kube-apiserver says that it serves a custom resource.
-func (l *Lab) established(client *Client, def *Object) {
+func (l *Lab) established(client *Client, def *Object) *Object {
 	w, err := client.TryWatch(metav1.ListOptions{
 		ResourceVersion: "0", FieldSelector: "metadata.name=" + def.GetName(),
 	})
@@ -67,13 +69,38 @@ func (l *Lab) established(client *Client, def *Object) {
 	for {
 		ev, err := w.TryNext()
 		l.Step(err, "waiting until "+def.GetName()+" is established")
-		conditions, _, _ := unstructured.NestedSlice(ev.Object.Object, "status", "conditions")
-		for _, c := range conditions {
-			if c, ok := c.(map[string]any); ok && c["type"] == "Established" && c["status"] == "True" {
-				return
+		for _, c := range conditionsOf(ev.Object) {
+			if c["type"] == "Established" && c["status"] == "True" {
+				return ev.Object
 			}
 		}
 	}
+}
+
+func conditionsOf(o *Object) []map[string]any {
+	list, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	out := make([]map[string]any, 0, len(list))
+	for _, c := range list {
+		if c, ok := c.(map[string]any); ok {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// backdate makes a custom resource look as if it had been served for long. In its first two seconds
+// kube-apiserver makes every create of one wait for two seconds, for the sake of other apiservers that may
+// not know of it yet (crdHandler.ServeHTTP in k8s.io/apiextensions-apiserver/pkg/apiserver). Here a wait
+// would only make the book slow.
+func (l *Lab) backdate(client *Client, def *Object) {
+	conditions := conditionsOf(def)
+	for _, c := range conditions {
+		c["lastTransitionTime"] = "2020-01-01T00:00:00Z"
+	}
+	body, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": conditions}})
+	l.Step(err, "encoding the status of "+def.GetName())
+	_, err = client.Sub("status").TryPatch(def.GetName(), types.MergePatchType, string(body))
+	l.Step(err, "backdating "+def.GetName())
 }
 
 // Served waits until kube-apiserver answers a list of a kind, and has its cache of it ready.

@@ -80,9 +80,10 @@ func EveryKind() []Kind {
 }
 
 // CreateEvery creates an object of a kind under a name that no other object in the store has, and returns
-// it with the key under which etcd stores it. The key is found by that name, not by a rule.
-func (l *Lab) CreateEvery(k Kind) (*Object, string) {
-	name := l.Namespace + "-" + strings.ToLower(k.Kind)
+// it with the key under which etcd stores it. The key is found by that name, not by a rule; n tells the
+// names apart.
+func (l *Lab) CreateEvery(k Kind, n int) (*Object, string) {
+	name := fmt.Sprintf("%s-%d", l.Namespace, n)
 	o := l.Of(k).Create(name)
 	resp, err := l.Etcd().Get(l.ctx, "/registry/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	l.Step(err, "looking for the key of "+name)

@@ -91,10 +91,18 @@ func (p *Plane) Started() bool {
 func (p *Plane) Wire() *wire.Wire { return &p.wire }
 
 // Control is the control plane itself; nil before it was started.
-func (p *Plane) Control() *controlplane.ControlPlane { return p.control }
+func (p *Plane) Control() *controlplane.ControlPlane {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.control
+}
 
 // Binary is the kube-apiserver that runs; the zero value before the control plane was started.
-func (p *Plane) Binary() kubeapiserver.Binary { return p.binary }
+func (p *Plane) Binary() kubeapiserver.Binary {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.binary
+}
 
 // stopLimit is how long an orderly end may take before what is left is killed.
 const stopLimit = 20 * time.Second

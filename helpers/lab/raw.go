@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"net/http"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
 
@@ -17,7 +16,7 @@ func (c *Client) TryRaw(verb, path, query string, body []byte) ([]byte, error) {
 	cfg := c.Config()
 	cfg.GroupVersion = &schema.GroupVersion{Version: "v1"}
 	cfg.APIPath = "/"
-	cfg.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
+	cfg.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	api, err := rest.RESTClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", c.who, err)
@@ -26,7 +25,11 @@ func (c *Client) TryRaw(verb, path, query string, body []byte) ([]byte, error) {
 	if body != nil {
 		q = q.Body(body).SetHeader("Content-Type", "application/json")
 	}
-	return q.Do(c.lab.ctx).Raw()
+	res := q.Do(c.lab.ctx)
+	if err := res.Error(); err != nil {
+		return nil, err
+	}
+	return res.Raw()
 }
 
 // Path is the path of the API for the objects of the party's kind in the lesson's namespace, or for the

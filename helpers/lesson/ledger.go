@@ -16,6 +16,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"modrev/helpers/lab"
+	"modrev/helpers/source"
 )
 
 // ledgerVariable is set in the environment of a test binary that is to say what its lessons claim, and
@@ -26,13 +29,14 @@ const ledgerVariable = "MODREV_LEDGER"
 type row struct {
 	ID, Says, Test, File, Read, From, Erratum, Answers, CannotBend string
 	Worlds                                                         []string
+	Ref                                                            source.Ref
 }
 
 // enter writes one lesson to the ledger file of the run.
 func enter(path, test, file string, c Claim) error {
 	r := row{
 		ID: c.ID, Says: c.Says, Test: test, File: file, Read: c.Read.String(), From: c.From,
-		Erratum: c.Erratum, Answers: c.Answers, CannotBend: c.CannotBend,
+		Erratum: c.Erratum, Answers: c.Answers, CannotBend: c.CannotBend, Ref: c.Read,
 	}
 	for _, w := range c.worlds() {
 		r.Worlds = append(r.Worlds, w.Where)
@@ -79,7 +83,14 @@ func Ledger(t *testing.T, path string, chapters []Chapter, apart ...string) {
 			t.Errorf("%s makes no claim: a test of the book is a lesson, so call lesson.Prove in it", test)
 		}
 	}
+	tree, err := lab.Shared().Source(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i, r := range rows {
+		if _, err := tree.Find(r.Ref); err != nil {
+			t.Errorf("%s names an upstream function that is not there: %v", r.ID, err)
+		}
 		for _, other := range rows[:i] {
 			if other.ID == r.ID {
 				t.Errorf("%s and %s both claim %s: give one of them the next number", other.Test, r.Test, r.ID)

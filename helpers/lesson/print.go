@@ -177,8 +177,10 @@ func locate(c Claim) string {
 	return where.String()
 }
 
+// capital begins a sentence with a capital, unless its first word is a name that is written otherwise.
 func capital(s string) string {
-	if s == "" {
+	first, _, _ := strings.Cut(s, " ")
+	if s == "" || strings.ContainsAny(first, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") {
 		return s
 	}
 	return strings.ToUpper(s[:1]) + s[1:]

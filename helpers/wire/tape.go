@@ -17,6 +17,7 @@ type Tape struct {
 	mu      sync.Mutex
 	entries []entry
 	dropped int
+	paused  bool
 }
 
 // entry is one line of the tape: exactly one field is set.
@@ -108,6 +109,18 @@ func (tp *Tape) Remark(format string, args ...any) {
 	tp.add(entry{remark: fmt.Sprintf(format, args...)})
 }
 
+// Pause stops the tape until the returned function is called: for what sets the stage.
+func (tp *Tape) Pause() (resume func()) {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	tp.paused = true
+	return func() {
+		tp.mu.Lock()
+		defer tp.mu.Unlock()
+		tp.paused = false
+	}
+}
+
 // Forget drops what was recorded so far: what set the stage is not part of the play.
 func (tp *Tape) Forget() {
 	tp.mu.Lock()
@@ -124,6 +137,9 @@ func (tp *Tape) after(m Mark) []entry {
 }
 
 func (tp *Tape) add(e entry) {
+	if tp.paused {
+		return
+	}
 	if len(tp.entries) >= tapeLength {
 		half := len(tp.entries) / 2
 		tp.entries = append(make([]entry, 0, tapeLength), tp.entries[half:]...)
