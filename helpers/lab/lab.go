@@ -41,6 +41,9 @@ type Lab struct {
 	failure *Failure
 	cleanup []func()
 	clients sync.WaitGroup
+
+	order    func(a, b string) (int, error) // see Order
+	oneStore bool                           // see KeepAllInOneStore
 }
 
 // Failure is why a run of a lesson ended early. Either the claim did not hold, and Expected and Observed

@@ -29,6 +29,7 @@ type Plane struct {
 	numbers  atomic.Int64
 	history  sync.RWMutex // see KeepHistory
 	second   second
+	apart    apart
 	upstream upstream
 	future   future
 }
@@ -121,7 +122,7 @@ func (p *Plane) Stop() error {
 	p.future.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
-	err := errors.Join(p.second.stop(ctx), p.control.Stop(ctx))
+	err := errors.Join(p.second.stop(ctx), p.apart.stop(ctx), p.control.Stop(ctx))
 	p.control, p.started = nil, false
 	if err != nil {
 		return fmt.Errorf("stopping the control plane: %w", err)

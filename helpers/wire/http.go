@@ -122,6 +122,7 @@ func (rt *recorder) RoundTrip(q *http.Request) (*http.Response, error) {
 	if q.URL.Query().Get("watch") != "" && resp.StatusCode == http.StatusOK {
 		// The body of a watch has no end to wait for.
 		rt.tap.tape.finished(call, func(c *Call) { c.Done, c.Code = true, resp.StatusCode })
+		resp.Body = newGated(rt.tap, rt.who, resp.Body)
 		return resp, nil
 	}
 	answer, err := io.ReadAll(resp.Body)

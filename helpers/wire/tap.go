@@ -86,6 +86,8 @@ type Tap struct {
 	httpRules []*HTTPRule
 	frozen    map[string]*Frozen
 	watches   map[string][]*watchStream
+
+	heldWatches map[string]*HeldWatches // by client
 }
 
 // Owner is the name that the Tap was opened with.
@@ -104,8 +106,8 @@ func (t *Tap) Close() {
 
 	t.mu.Lock()
 	t.closed = true
-	rules, frozen := t.rules, t.frozen
-	t.rules, t.httpRules, t.frozen = nil, nil, nil
+	rules, frozen, watches := t.rules, t.frozen, t.heldWatches
+	t.rules, t.httpRules, t.frozen, t.heldWatches = nil, nil, nil, nil
 	t.mu.Unlock()
 	for _, r := range rules {
 		if r.held != nil {
@@ -114,6 +116,9 @@ func (t *Tap) Close() {
 	}
 	for _, f := range frozen {
 		f.Release()
+	}
+	for _, h := range watches {
+		h.Release()
 	}
 }
 
