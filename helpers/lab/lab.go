@@ -129,6 +129,14 @@ func (l *Lab) AsUser(user string, groups ...string) *Client {
 	return &Client{lab: l, who: user, kind: ConfigMap, config: cfg}
 }
 
+// AsBearer is a client that names itself by a bearer token, and by nothing else.
+func (l *Lab) AsBearer(who, token string) *Client {
+	l.open()
+	cfg := rest.AnonymousClientConfig(l.plane.control.Admin())
+	cfg.BearerToken = token
+	return &Client{lab: l, who: who, kind: ConfigMap, config: cfg}
+}
+
 // AtSecondAPIServer is a client of a second kube-apiserver that works over the same etcd. It is started
 // when a lesson first asks for it.
 func (l *Lab) AtSecondAPIServer(who string) *Client {
