@@ -41,6 +41,7 @@ type Lab struct {
 	failure *Failure
 	cleanup []func()
 	clients sync.WaitGroup
+	customs int // how many custom resources the lesson has defined
 }
 
 // Failure is why a run of a lesson ended early. Either the claim did not hold, and Expected and Observed
