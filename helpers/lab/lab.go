@@ -41,6 +41,8 @@ type Lab struct {
 	failure *Failure
 	cleanup []func()
 	clients sync.WaitGroup
+	facts   map[string][]string
+	customs int // how many custom resources the lesson has defined
 
 	order    func(a, b string) (int, error) // see Order
 	oneStore bool                           // see KeepAllInOneStore
@@ -267,6 +269,18 @@ func (l *Lab) Race(key string, slow func() error, fast func()) error {
 	held.Release()
 	return pending.Wait()
 }
+
+// WriteDown keeps a line that a document asks the reader to write down, for the notebook of the run; the
+// headings are those of package notebook.
+func (l *Lab) WriteDown(heading, format string, args ...any) {
+	if l.facts == nil {
+		l.facts = make(map[string][]string)
+	}
+	l.facts[heading] = append(l.facts[heading], fmt.Sprintf(format, args...))
+}
+
+// Facts are the lines that were written down, by heading.
+func (l *Lab) Facts() map[string][]string { return l.facts }
 
 // Step ends the lesson if a step on the way to the claim failed. what says what was being done.
 func (l *Lab) Step(err error, what string) {

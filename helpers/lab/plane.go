@@ -13,6 +13,7 @@ import (
 
 	"modrev/helpers/controlplane"
 	"modrev/helpers/kubeapiserver"
+	"modrev/helpers/notebook"
 	"modrev/helpers/wire"
 )
 
@@ -32,6 +33,7 @@ type Plane struct {
 	apart    apart
 	upstream upstream
 	future   future
+	book     notebook.Notebook
 }
 
 // shared is the one control plane of the test binary.
@@ -91,6 +93,9 @@ func (p *Plane) Started() bool {
 	defer p.mu.Unlock()
 	return p.started
 }
+
+// Notebook is what this run of the book writes down.
+func (p *Plane) Notebook() *notebook.Notebook { return &p.book }
 
 // Wire is the wire of the control plane.
 func (p *Plane) Wire() *wire.Wire { return &p.wire }

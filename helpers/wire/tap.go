@@ -214,6 +214,7 @@ func (t *Tap) pass(ctx context.Context, r *Request, m proto.Message,
 
 	var notes []string
 	for _, rule := range rules {
+		r.Raced = r.Raced || rule.held != nil || rule.Do != nil
 		if rule.Note != "" {
 			notes = append(notes, rule.Note)
 		}
