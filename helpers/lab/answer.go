@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,7 +39,7 @@ func Brief(err error) string {
 		return "200"
 	}
 	if s, ok := statusOf(err); ok {
-		return fmt.Sprintf("%d %s", s.Code, s.Reason)
+		return strings.TrimSpace(fmt.Sprintf("%d %s", s.Code, s.Reason))
 	}
 	return err.Error()
 }
@@ -61,4 +62,19 @@ func HasCause(err error, cause metav1.CauseType) bool {
 func ContinueOf(err error) string {
 	s, _ := statusOf(err)
 	return s.ListMeta.Continue
+}
+
+// Root is an error as a table shows it: status and reason if it comes from the API, otherwise the error at
+// its root, such as "connection refused", without the way that it took.
+func Root(err error) string {
+	if _, ok := statusOf(err); ok || err == nil {
+		return Brief(err)
+	}
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err.Error()
+		}
+		err = inner
+	}
 }
