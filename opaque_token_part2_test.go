@@ -75,6 +75,45 @@ func TestOpaqueTokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 	})
 }
 
+func TestOpaqueTokenFromTheApiserversOwnCacheMayBeOldToo(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT16d", From: "D2 paragraph 4",
+		Says: "a read with resourceVersion 0 is answered from kube-apiserver's own cache, which can lag as well: what it gives " +
+			"conflicts again and again, and each time it is etcd that says so; a read without a number is current",
+		Why: "a read that goes to the server is not yet a live read: a cheap one may be as old as an informer's",
+		FalseIf: world.AProxyStripsTheRevision.Shows(
+			`a replace from a read with "0" was accepted`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).Get"),
+		Answers: "#24 #62",
+	}, func(l *lab.Lab) {
+		kind := l.CustomResource()
+		shelves := l.Of(kind)
+		created := shelves.Create("shelf", "count=0")
+		_, err := shelves.TryGetAt("shelf", created.GetResourceVersion())
+		l.Step(err, "waiting until the cache of kube-apiserver has shelf")
+		l.Wire.Freeze(kind.StoragePrefix())
+		shelves.Replace(created, "count=1")
+
+		table := l.Table("read with", "gets", "replace from it", "to etcd")
+		try := func(title, resourceVersion string) error {
+			o, err := shelves.TryGetAt("shelf", resourceVersion)
+			l.Step(err, "reading shelf with "+title)
+			sent := l.Record(func() { _, err = shelves.TryReplace(o, "count=2") })
+			table.Row(title, o.GetResourceVersion()+", count="+lab.Field(o, "count"), lab.Brief(err), sent.Summary())
+			if err != nil {
+				l.Sends(sent, "a replace from "+title, "1 Txn")
+			}
+			return err
+		}
+		for range 3 {
+			l.Conflicts(try(`"0"`, "0"), `a replace from a read with "0"`, created)
+		}
+		err = try("no number", "")
+		table.End()
+		l.Accepted(err, "a replace from a read without a number")
+	})
+}
+
 func TestOpaqueTokenOfAWriteSaysHowFarACacheMustHaveCome(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT16b", From: "D2 paragraph 4",
@@ -1163,6 +1202,54 @@ func TestOpaqueTokensMayBeOrderedWithinOneResource(t *testing.T) {
 		l.Blank()
 		l.Say("Two ConfigMaps, one after the other: %s and %s, order %d.", first.GetResourceVersion(), second.GetResourceVersion(), order)
 		l.Expect(order == -1, "of two objects of one resource, the one written first has the older token", "the order is %d", order)
+	})
+}
+
+func TestOpaqueTokenIsHandedBackAsItWasGiven(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT43", From: "D2 title, +",
+		Says: "hand a token back exactly as it was given: a replace takes it for a number, in which leading zeros do not count " +
+			"and 0 means none, a delete compares its text, and what is no number is answered with a 500",
+		Why: "a token that was parsed, padded or made up can lose its protection without an error, or meet a 500 that no " +
+			"retry will cure",
+		FalseIf: world.ClientDropsTheToken.Shows(`a replace with "abc": 200`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.ObjectResourceVersion"),
+		Answers: "#28 #35",
+	}, func(l *lab.Lab) {
+		shelf := l.Create("shelf", "color=red")
+		given := shelf.GetResourceVersion()
+		table := l.Table("token", "replace", "merge patch", "read not older than", "delete")
+		// Dry runs: the token is checked as ever, and shelf stays what it is.
+		dry := []string{metav1.DryRunAll}
+		for _, row := range []struct{ title, token, replace, patch, read, remove string }{
+			{"as it was given", given, "200", "200", "200", "200"},
+			{"with leading zeros", "00" + given, "200", "200", "200", "409 Conflict"},
+			{`"0"`, "0", "200", "200", "200", "409 Conflict"},
+			{`"abc"`, "abc", "500", "500", "500", "409 Conflict"},
+		} {
+			_, replace := l.TryDryReplace(lab.WithToken(shelf, row.token), "color=blue")
+			_, patch := l.TryPatchWith("shelf", types.MergePatchType,
+				fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"data":{"color":"blue"}}`, row.token), metav1.PatchOptions{DryRun: dry})
+			_, read := l.TryGetOnce("shelf", "resourceVersion="+row.token)
+			remove := l.TryDelete("shelf", metav1.DeleteOptions{DryRun: dry, Preconditions: &metav1.Preconditions{ResourceVersion: &row.token}})
+			table.Row(row.title, lab.Brief(replace), lab.Brief(patch), lab.Brief(read), lab.Brief(remove))
+			for _, c := range []struct {
+				what, want string
+				err        error
+			}{
+				{"a replace", row.replace, replace}, {"a merge patch", row.patch, patch},
+				{"a read", row.read, read}, {"a delete", row.remove, remove},
+			} {
+				l.Expect(lab.Brief(c.err) == c.want, c.what+" with "+row.title+": "+c.want, "%s with %s: %s", c.what, row.title, lab.Brief(c.err))
+			}
+		}
+		table.End()
+		l.Blank()
+		l.Say("A replace or a patch with 0 carries no precondition at all: it overwrites whatever is there.")
+		l.Rival().Set("shelf", "color=white")
+		_, err := l.TryReplace(lab.WithToken(shelf, "0"), "color=blue")
+		l.Accepted(err, "a replace with 0 of what a rival has changed")
+		l.Stored(shelf, "color=blue")
 	})
 }
 
