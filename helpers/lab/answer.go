@@ -62,3 +62,12 @@ func ContinueOf(err error) string {
 	s, _ := statusOf(err)
 	return s.ListMeta.Continue
 }
+
+// DetailsOf are the details that the API gave with a refusal; the zero value if it gave none.
+func DetailsOf(err error) metav1.StatusDetails {
+	s, ok := statusOf(err)
+	if !ok || s.Details == nil {
+		return metav1.StatusDetails{}
+	}
+	return *s.Details
+}
