@@ -56,6 +56,10 @@ func grade(a prediction.Answers) {
 			return prediction.Lesson{Test: p.Test, Says: p.Says, Why: p.Why}, ok
 		},
 	) {
+		if len(line) <= lab.Width {
+			fmt.Println(line)
+			continue
+		}
 		indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
 		for _, part := range lab.Wrap(line, lab.Width-len(indent)) {
 			fmt.Println(indent + part)
