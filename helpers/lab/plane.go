@@ -30,6 +30,7 @@ type Plane struct {
 	history  sync.RWMutex // see KeepHistory
 	second   second
 	upstream upstream
+	remarks  remarks
 }
 
 // shared is the one control plane of the test binary.
