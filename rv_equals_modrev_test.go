@@ -431,12 +431,6 @@ func TestAReadSaysHowOldItsAnswerMayBe(t *testing.T) {
 		shelves.Create("b", "color=red")
 		early := shelves.List().GetResourceVersion()
 
-		// The server waits three seconds before it refuses; meanwhile the lesson goes on.
-		future := strconv.FormatInt(l.Revision()+1_000_000, 10)
-		tooLarge := l.Go("the read from the future", func() error {
-			_, err := l.As("dreamer").Of(shelves.Kind()).TryGetOnce("a", "resourceVersion="+future)
-			return err
-		})
 		late := shelves.Create("c", "color=red")
 
 		table := l.Table("list with", "items", "resourceVersion", "to etcd")
@@ -470,9 +464,11 @@ func TestAReadSaysHowOldItsAnswerMayBe(t *testing.T) {
 			"page 2 stays with the revision of page 1, and does not know d",
 			"page 2 holds %d items at %s", len(second.Items), second.GetResourceVersion())
 
-		err := tooLarge.Wait()
+		future := l.ReadFromTheFuture()
+		err := future.Err
 		l.Blank()
-		l.Say("A read not older than %s, which does not exist yet, waits three seconds and is refused: %s", future, l.Describe(err))
+		l.Say("A read not older than %s, which does not exist yet, waits three seconds for it and is then refused: %s",
+			future.ResourceVersion, l.Describe(err))
 		l.Refused(err, "a read from the future", http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
 		l.Expect(lab.HasCause(err, metav1.CauseTypeResourceVersionTooLarge), "the cause is ResourceVersionTooLarge",
 			"the causes are %v", lab.Causes(err))

@@ -30,6 +30,7 @@ type Plane struct {
 	history  sync.RWMutex // see KeepHistory
 	second   second
 	upstream upstream
+	future   future
 	remarks  remarks
 }
 
@@ -70,6 +71,9 @@ func (p *Plane) start(ctx context.Context) error {
 		APIServerPath:     binary.Path,
 		EtcdServerOptions: p.wire.ServerOptions(),
 	})
+	if err == nil {
+		p.future.begin(p, p.control)
+	}
 	return err
 }
 
@@ -115,6 +119,7 @@ func (p *Plane) Stop() error {
 	if p.control == nil {
 		return nil
 	}
+	p.future.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
 	err := errors.Join(p.second.stop(ctx), p.control.Stop(ctx))

@@ -23,6 +23,9 @@ import (
 // together makes all lessons run at once; without it they run one after another, as a book is read.
 var together = flag.Bool("together", false, "run all lessons of the book at once, in parallel")
 
+// bend shows what a broken lesson looks like.
+var bend = flag.Bool("bend", false, "take the first false world of each lesson for reality, to see it fail")
+
 // Claim is what one lesson teaches.
 type Claim struct {
 	// ID is the number of the claim: a family and a number, "RV1".
@@ -123,11 +126,16 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	if c.Erratum != "" {
 		p.paragraph("Erratum: " + c.Erratum)
 	}
-	true1 := try(ctx, c, nil, steps)
-	p.page(true1)
-	artifacts(t, true1)
-	if true1.failure != nil {
-		p.failure(c, true1)
+	var reality *world.World
+	if *bend && len(c.worlds()) > 0 {
+		reality = &c.worlds()[0]
+		p.paragraph("(-bend: this run takes a world for real where " + reality.Where + ".)")
+	}
+	holds := try(ctx, c, reality, steps)
+	p.page(holds)
+	artifacts(t, holds)
+	if holds.failure != nil {
+		p.failure(c, holds)
 		t.Fail()
 		return
 	}

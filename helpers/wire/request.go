@@ -232,7 +232,7 @@ func (r Request) answerString() string {
 	case r.Method == Range && r.End == "" && len(r.Found) == 1:
 		return fmt.Sprintf("mod_revision %d", r.Found[0].ModRevision)
 	case r.Method == Range && r.End == "":
-		return "nothing"
+		return fmt.Sprintf("nothing, store revision %d", r.StoreRevision)
 	case r.Method == Range || r.Method == RangeStream:
 		return fmt.Sprintf("%d of %d keys, store revision %d", len(r.Found), r.FoundInAll, r.StoreRevision)
 	}

@@ -132,7 +132,6 @@ func (t *Tap) Add(r *Rule) (remove func()) {
 
 // Held is a request that waits at etcd's door.
 type Held struct {
-	what    string
 	arrived chan struct{}
 	release chan struct{}
 	once    sync.Once
@@ -140,9 +139,7 @@ type Held struct {
 
 // Hold makes the next request that matches wait until Release. Only that one: later ones pass.
 func (t *Tap) Hold(when Match) *Held {
-	h := &Held{arrived: make(chan struct{}), release: make(chan struct{})}
-	t.Add(&Rule{When: when, Note: "held until the rival had written", Times: 1, held: h})
-	return h
+	return t.HoldNoting(when, "held until the rival had written")
 }
 
 // HoldNoting is Hold with a note of the caller's own on the tape.
