@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,9 +24,14 @@ func describe(err error) string {
 		return "no error"
 	}
 	if s, ok := statusOf(err); ok {
-		return fmt.Sprintf("%d %s: %s", s.Code, s.Reason, s.Message)
+		return fmt.Sprintf("%s: %s", answered(s), s.Message)
 	}
 	return err.Error()
+}
+
+// answered is the status and the reason of an answer; some errors of the server have no reason.
+func answered(s metav1.Status) string {
+	return strings.TrimSpace(fmt.Sprintf("%d %s", s.Code, s.Reason))
 }
 
 // Describe is an error as the book prints it: status, reason and message of the API, or the error's text.
@@ -38,7 +44,7 @@ func Brief(err error) string {
 		return "200"
 	}
 	if s, ok := statusOf(err); ok {
-		return fmt.Sprintf("%d %s", s.Code, s.Reason)
+		return answered(s)
 	}
 	return err.Error()
 }
