@@ -16,6 +16,7 @@ import (
 
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
+	"modrev/helpers/notebook"
 	"modrev/helpers/source"
 	"modrev/helpers/wire"
 	"modrev/helpers/world"
@@ -90,6 +91,7 @@ func TestResourceVersionIsTheModRevisionOfItsKey(t *testing.T) {
 			field := "a=" + strconv.FormatInt(i, 10)
 			sent = l.Record(func() { rv = l.Replace(rv, field) })
 			stored := same("replace "+field, rv, i)
+			l.WriteDown(notebook.PairedNumbers, "k8s=%s  etcd=%d", rv.GetResourceVersion(), stored.ModRevision)
 			l.Expect(stored.CreateRevision == created.CreateRevision, "create_revision stays what it was",
 				"create_revision %d, was %d", stored.CreateRevision, created.CreateRevision)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"modrev/helpers/lab"
 	"modrev/helpers/source"
+	"modrev/helpers/wire"
 	"modrev/helpers/world"
 )
 
@@ -107,7 +108,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	if err := c.check(); err != nil {
 		t.Fatal(err)
 	}
-	_, file, _, _ := runtime.Caller(1)
+	_, file, line, _ := runtime.Caller(1)
 	if path := os.Getenv(ledgerVariable); path != "" {
 		if err := enter(path, t.Name(), filepath.Base(file), c); err != nil {
 			t.Fatal(err)
@@ -134,10 +135,16 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	holds := try(ctx, c, reality, steps)
 	p.page(holds)
 	artifacts(t, holds)
+	if holds.skipped != "" {
+		skip(t, c, holds.skipped)
+	}
 	if holds.failure != nil {
 		p.failure(c, holds)
 		t.Fail()
 		return
+	}
+	if reality == nil {
+		writeDown(filepath.Base(file), line, c, holds)
 	}
 	for _, w := range c.worlds() {
 		bent := try(ctx, c, &w, steps)
@@ -160,6 +167,8 @@ type run struct {
 	world   *world.World
 	page    []string
 	tape    []string
+	steps   []wire.Step
+	facts   map[string][]string
 	failure *lab.Failure
 	skipped string // the reason
 }
@@ -178,7 +187,10 @@ func try(ctx context.Context, c Claim, w *world.World, steps func(*lab.Lab)) run
 		steps(l)
 	}()
 	<-done
-	return run{world: w, page: l.Page(), tape: l.Wire.Tape().Lines(0), failure: l.Failure(), skipped: l.Skipped()}
+	return run{
+		world: w, page: l.Page(), tape: l.Wire.Tape().Lines(0), steps: l.Wire.Tape().Steps(), facts: l.Facts(), failure: l.Failure(),
+		skipped: l.Skipped(),
+	}
 }
 
 // defect says why a run in a false world does not prove that the claim can fail; nil when it does.

@@ -21,8 +21,15 @@ import (
 func Main(m *testing.M, chapters []Chapter) int {
 	flag.Parse()
 	inReadingOrder(m, chapters)
-	code := m.Run()
 	p := lab.Shared()
+	for _, c := range chapters {
+		p.Notebook().Chapters = append(p.Notebook().Chapters, c.File)
+	}
+	code := m.Run()
+	if err := keepNotebook(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
 	if err := p.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
