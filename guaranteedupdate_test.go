@@ -12,6 +12,7 @@ import (
 
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
+	"modrev/helpers/notebook"
 	"modrev/helpers/source"
 	"modrev/helpers/wire"
 	"modrev/helpers/world"
@@ -55,6 +56,7 @@ func TestTheSourceOfAnUpdateComparesTheModRevisionOfTheKey(t *testing.T) {
 
 		l.Blank()
 		l.Say("So the Compare is on %s. It stands in %s, %s.", compare.FieldName(), compare.At.File, compare.At.Func)
+		l.WriteDown(notebook.TheCompare, "%s", compare.At)
 	})
 }
 
@@ -449,6 +451,7 @@ func TestAResourceVersionPreconditionIsATransactionThatComparesModRevision(t *te
 		table.End()
 		l.Blank()
 		l.Say("So the sentence is: a resourceVersion precondition is a Txn whose compare is on %s.", compare.FieldName())
+		l.WriteDown(notebook.TheSentence, "a resourceVersion precondition is a Txn whose compare is on %s", compare.FieldName())
 	})
 }
 
