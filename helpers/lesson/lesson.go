@@ -144,7 +144,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 		return
 	}
 	if reality == nil {
-		writeDown(filepath.Base(file), line, c, holds)
+		writeDown(t.Name(), filepath.Base(file), line, c, holds)
 	}
 	for _, w := range c.worlds() {
 		bent := try(ctx, c, &w, steps)

@@ -21,6 +21,11 @@ import (
 func Main(m *testing.M, chapters []Chapter) int {
 	flag.Parse()
 	inReadingOrder(m, chapters)
+	answers, err := expected()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
 	p := lab.Shared()
 	for _, c := range chapters {
 		p.Notebook().Chapters = append(p.Notebook().Chapters, c.File)
@@ -44,6 +49,7 @@ func Main(m *testing.M, chapters []Chapter) int {
 	if testing.Verbose() {
 		census(p)
 	}
+	grade(answers)
 	return code
 }
 
