@@ -328,8 +328,7 @@ func StaleText(o *Object) string {
 // Stored expects that etcd holds an object with the given fields ("color=blue") and without those that
 // are written with a minus ("-size").
 func (l *Lab) Stored(o *Object, fields ...string) {
-	got, err := l.quiet().Of(kindOf(o)).TryGet(o.GetName())
-	l.Step(err, "reading "+o.GetName()+" back")
+	got := l.Peek(o)
 	for _, f := range fields {
 		if name, absent := strings.CutPrefix(f, "-"); absent {
 			v, ok := lookup(got, name)

@@ -1,0 +1,102 @@
+package world
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"modrev/helpers/lab"
+	"modrev/helpers/wire"
+)
+
+// ReadsShowTheVersionBefore is the world in which a read of a key at etcd shows not the newest version of
+// it but the one before: what a follower that lags would answer, if the read were not linearizable.
+var ReadsShowTheVersionBefore = Custom("a read of etcd shows the version before the newest", func(l *lab.Lab) {
+	l.KeepHistory()
+	l.Wire.Add(&wire.Rule{
+		When: func(r *wire.Request) bool { return r.Method == wire.Range && r.End == "" },
+		Note: "answered with the version before",
+		Request: func(m proto.Message) {
+			q := m.(*pb.RangeRequest)
+			now, err := l.Etcd().Get(l.Context(), string(q.Key))
+			if err == nil && len(now.Kvs) == 1 && now.Kvs[0].Version > 1 {
+				q.Revision = now.Kvs[0].ModRevision - 1
+			}
+		},
+	})
+})
+
+// NewerTokensCount is the world in which a token from the future is as good as the current one: in which
+// the server asks whether a token is at least as new, and not whether it is equal.
+var NewerTokensCount = Custom("a token is good when it is at least as new as the object", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "a newer token was taken for the current one",
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut && c.HasToken },
+		Request: func(_ *http.Request, body []byte) []byte {
+			current, ok := currentToken(l, body)
+			if n, err := strconv.ParseInt(current, 10, 64); !ok || err != nil || sentToken(body) <= n {
+				return body
+			}
+			return editToken(body, current)
+		},
+	})
+})
+
+// currentToken is the newest token of the object that a client sends, read from etcd behind everybody's back.
+func currentToken(l *lab.Lab, body []byte) (string, bool) {
+	o := &lab.Object{}
+	if o.UnmarshalJSON(body) != nil {
+		return "", false
+	}
+	now, err := l.Etcd().Get(l.Context(), l.Key(o))
+	if err != nil || len(now.Kvs) == 0 {
+		return "", false
+	}
+	return strconv.FormatInt(now.Kvs[0].ModRevision, 10), true
+}
+
+func sentToken(body []byte) int64 {
+	var o map[string]any
+	if json.Unmarshal(body, &o) != nil {
+		return 0
+	}
+	return tokenOf(o)
+}
+
+// ServerGivesUp is the world in which the fifth retry of an update is the last: the server gives up after
+// six transactions.
+var ServerGivesUp = Custom("the server gives up after five retries", func(l *lab.Lab) {
+	var count atomic.Int64
+	l.Wire.Add(&wire.Rule{
+		When: func(r *wire.Request) bool { return hasCompare(r) && count.Add(1) > 6 },
+		Note: "given up", Err: status.Error(codes.Aborted, "gave up after five retries"),
+	})
+})
+
+// ClientPinsItsFirstToken is the world in which a client puts the token of its first read of an object into
+// every patch that it sends.
+var ClientPinsItsFirstToken = Custom("the client puts the token that it read first into every patch", func(l *lab.Lab) {
+	var first atomic.Int64
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPost },
+		Answer: func(_ *http.Response, body []byte) []byte {
+			first.CompareAndSwap(0, sentToken(body))
+			return body
+		},
+	})
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPatch && !c.HasToken },
+		Note: "the client pinned a token",
+		Request: func(_ *http.Request, body []byte) []byte {
+			return edit(body, func(o map[string]any) {
+				o["metadata"] = map[string]any{"resourceVersion": strconv.FormatInt(first.Load(), 10)}
+			})
+		},
+	})
+})
