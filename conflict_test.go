@@ -2,15 +2,19 @@
 package modrev
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
@@ -305,7 +309,7 @@ func TestTheServersRetryHasNoCount(t *testing.T) {
 		Says: "the apiserver's own retry has no count: overtaken 300 times, a patch is tried 301 times and accepted",
 		Why: "the often repeated \"five retries\" is not true of the server: what ends the retry is success, or the deadline of " +
 			"the request (half a minute), which is answered with 504",
-		FalseIf: world.ServerGivesUp.Shows(`the patch was refused after 7 transactions`),
+		FalseIf: world.ServerGivesUp.Shows(`the patch was refused at transaction 7`),
 		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#19",
 	}, func(l *lab.Lab) {
@@ -332,8 +336,259 @@ func TestTheServersRetryHasNoCount(t *testing.T) {
 		table.Row(rivals, seen.Count(wire.Txn), seen.Count(wire.Range), lab.Brief(err), l.KV(shelf).Version)
 		table.End()
 
-		l.Expect(err == nil, "the patch is accepted", "the patch was refused after %d transactions: %s", len(seen), l.Describe(err))
+		l.Expect(err == nil, "the patch is accepted", "the patch was refused at transaction %d: %s", len(seen), l.Describe(err))
 		l.Sends(seen, "a patch that is overtaken 300 times", "301 Txn")
 		l.Stored(shelf, "color=blue")
 	})
+}
+
+func TestAReplaceWithoutATokenOverwritesUnlessTheKindForbidsIt(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF6", From: "D2 paragraph 2",
+		Says: "a replace without a token overwrites whatever is there, where the kind allows it; Lease, PodDisruptionBudget, " +
+			"CustomResourceDefinition and every custom resource do not allow it: 422 Invalid",
+		Why: "it works is no proof that it is right: what is refused for a custom resource silently loses updates of a " +
+			"ConfigMap or a Deployment",
+		FalseIf: world.LibraryFillsInTheToken.Shows(`refused are: none`),
+		Read:    source.Func("k8s.io/kubernetes/pkg/registry/coordination/lease", "leaseStrategy.AllowUnconditionalUpdate"),
+		Answers: "#33",
+	}, func(l *lab.Lab) {
+		custom := l.CustomResource()
+		var overwritten, refused []string
+		overwrite := func(kind lab.Kind, read *lab.Object) error {
+			l.Rival().Of(kind).Set(read.GetName(), "metadata.annotations.rival=yes")
+			stored, err := l.Of(kind).TryReplace(lab.WithToken(read, ""), "metadata.labels.mine=yes")
+			if err == nil {
+				overwritten = append(overwritten, kind.Kind)
+				l.Expect(stored.GetAnnotations()["rival"] == "", "what the rival wrote is gone", "%s: it is there", kind.Kind)
+				return nil
+			}
+			refused = append(refused, kind.Kind)
+			l.Refused(err, "a replace without a token of a "+kind.Kind, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+			l.Expect(slices.Equal(l.Refusal(err, "the replace").Causes, []string{"FieldValueInvalid metadata.resourceVersion"}),
+				"the cause is the field metadata.resourceVersion", "the causes are %v", lab.Causes(err))
+			return err
+		}
+		var lease error
+		for i, kind := range append(lab.EveryKind(), custom) {
+			err := overwrite(kind, l.Of(kind).Create(fmt.Sprintf("%s-%d", l.Namespace, i)))
+			if kind.Kind == "Lease" {
+				lease = err
+			}
+		}
+		definition := l.Of(lab.CustomResourceDefinition).Get(custom.Definition())
+		overwrite(lab.CustomResourceDefinition, definition)
+
+		l.Say("200, and what the rival wrote is gone, for %d kinds: %s.", len(overwritten), strings.Join(overwritten, ", "))
+		l.Blank()
+		l.Say("422 Invalid for %s; Shelf is a custom resource. The Lease: %s", strings.Join(refused, ", "), l.Describe(lease))
+
+		want := []string{"Lease", "PodDisruptionBudget", "Shelf", "CustomResourceDefinition"}
+		l.Expect(slices.Equal(refused, want), "refused are: "+strings.Join(want, ", "),
+			"refused are: %s", cmp.Or(strings.Join(refused, ", "), "none"))
+	})
+}
+
+func TestAReplaceOfWhatIsMissingIsRefusedUnlessTheKindCreatesIt(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF6b", From: "D2 paragraph 5",
+		Says: "a replace of an object that does not exist is 404 for most kinds, and creates it for a few: Service, " +
+			"LimitRange, Lease, Role, RoleBinding, ClusterRole",
+		Why: "PUT has no one meaning: a client that relies on 404 to learn of a deletion resurrects a Lease, and one that " +
+			"relies on PUT to create fails with a ConfigMap",
+		FalseIf: world.LibraryCreatesWhatIsMissing.Shows(`created are: ConfigMap, `),
+		Read:    source.Func("k8s.io/kubernetes/pkg/registry/coordination/lease", "leaseStrategy.AllowCreateOnUpdate"),
+		Answers: "#38",
+	}, func(l *lab.Lab) {
+		var created, missing []string
+		var shown [2]wire.Requests
+		for i, kind := range append(lab.EveryKind(), l.CustomResource()) {
+			client := l.Of(kind)
+			var err error
+			seen := l.Record(func() { _, err = client.TryReplace(client.New(fmt.Sprintf("%s-%d", l.Namespace, i))) })
+			if err == nil {
+				created = append(created, kind.Kind)
+				shown[1] = seen
+				continue
+			}
+			missing = append(missing, kind.Kind)
+			l.Refused(err, "a replace of a missing "+kind.Kind, http.StatusNotFound, metav1.StatusReasonNotFound)
+			shown[0] = seen
+		}
+		l.Say("404 NotFound for %d kinds: %s.", len(missing), strings.Join(missing, ", "))
+		l.Blank()
+		l.Say("201 Created for %s.", strings.Join(created, ", "))
+		l.Show("PUT of a Shelf, a custom resource", shown[0])
+		l.Show("PUT of a ClusterRole", shown[1])
+
+		want := []string{"Service", "LimitRange", "Lease", "Role", "RoleBinding", "ClusterRole"}
+		l.Expect(slices.Equal(created, want), "created are: "+strings.Join(want, ", "), "created are: %s", strings.Join(created, ", "))
+	})
+}
+
+func TestAFailedTestOfAJSONPatchIsInvalidAndNotAConflict(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF7", From: "D2 paragraph 3",
+		Says: "a JSON Patch whose test of the resourceVersion fails is answered with 422 Invalid and not with a conflict, so " +
+			"RetryOnConflict does not retry it; a JSON Patch that replaces the resourceVersion is answered with 409",
+		Why: "both patches say \"only if it is still this version\"; but the code around them, which waits for 409, does " +
+			"nothing about the first",
+		FalseIf: world.ATestBecomesAPrecondition.Shows(`a patch with a failed test was refused: 409 Conflict`),
+		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*jsonPatcher).applyJSPatch"),
+		Answers: "#5",
+	}, func(l *lab.Lab) {
+		shelf := l.Create("shelf", "color=red")
+		stale := shelf.GetResourceVersion()
+		l.Settle(l.Rival().Set("shelf", "color=blue"))
+		table := l.Table("JSON Patch that begins with", "answer", "closures run", "to etcd")
+		try := func(op string) (int, error) {
+			attempts := 0
+			var err error
+			seen := l.Record(func() {
+				err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+					attempts++
+					_, err := l.TryPatch("shelf", types.JSONPatchType, fmt.Sprintf(
+						`[{"op":%q,"path":"/metadata/resourceVersion","value":%q},{"op":"add","path":"/data/color","value":"green"}]`, op, stale))
+					return err
+				})
+			})
+			table.Row(op+" /metadata/resourceVersion", lab.Brief(err), attempts, seen.Summary())
+			return attempts, err
+		}
+
+		attempts, err := try("test")
+		failed := l.Describe(err)
+		l.Refused(err, "a patch with a failed test", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+		l.Expect(l.Refusal(err, "the patch").Message == "the server rejected our request due to an error in our request",
+			"the message says nothing of a test or of a version", "it says: %s", failed)
+		l.Expect(attempts == 1, "RetryOnConflict runs its closure once", "it ran %d times", attempts)
+		attempts, err = try("replace")
+		l.Conflicts(err, "a patch that replaces the resourceVersion by a stale one", shelf)
+		l.Expect(attempts == retry.DefaultRetry.Steps, "RetryOnConflict runs its closure until its steps are spent",
+			"it ran %d times", attempts)
+		table.End()
+		l.Blank()
+		l.Say("The failed test: %s", failed)
+		l.Say("The failed replace: %s", l.Describe(err))
+		l.Stored(shelf, "color=blue")
+	})
+}
+
+func TestATokenInAPatchIsAPreconditionInEveryFormat(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF7b", From: "D2 paragraph 3",
+		Says: "a resourceVersion in the body of a patch is a precondition in every format, server-side apply included, and " +
+			"force does not get past it",
+		Why: "a patch can be as strict as a replace, without If-Match and without a test; and a token that a template has " +
+			"brought along makes patches fail for no visible reason",
+		FalseIf: world.ClientDropsTheToken.Shows(`a merge patch with a stale token was accepted`),
+		Read:    source.Func(registryStore, "(*Store).Update"),
+		Answers: "#3 #21",
+	}, func(l *lab.Lab) {
+		shelf := l.Create("shelf", "color=red")
+		l.Settle(l.Rival().Set("shelf", "color=blue"))
+		stale := shelf.GetResourceVersion()
+		object := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf","resourceVersion":%q},"data":{"size":"large"}}`, stale)
+		table := l.Table("with a stale token", "answer", "causes", "to etcd")
+		try := func(what string, format types.PatchType, body string, force *bool) {
+			var err error
+			seen := l.Record(func() {
+				_, err = l.TryPatchWith("shelf", format, body, metav1.PatchOptions{FieldManager: "writer", Force: force})
+			})
+			l.Conflicts(err, what+" with a stale token", shelf)
+			table.Row(what, lab.Brief(err), len(lab.Causes(err)), seen.Summary())
+			l.Sends(seen, what, "1 Range")
+		}
+		try("a merge patch", types.MergePatchType, object, nil)
+		try("a strategic merge patch", types.StrategicMergePatchType, object, nil)
+		try("a JSON Patch", types.JSONPatchType, fmt.Sprintf(`[{"op":"replace","path":"/metadata/resourceVersion","value":%q}]`, stale), nil)
+		try("an apply", types.ApplyPatchType, object, nil)
+		try("an apply with force", types.ApplyPatchType, object, new(true))
+		table.End()
+		l.Stored(shelf, "color=blue", "-size")
+	})
+}
+
+func TestPatchFormatsDifferInHowTheyMerge(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF7c", From: "D2 paragraph 3",
+		Says: "a merge patch replaces a list as a whole; a strategic merge patch and an apply merge it by its key; a JSON " +
+			"Patch addresses its items; on a custom resource a strategic merge patch is 415",
+		Why: "the same body means another change in another format, and a merge patch of a list removes what others have " +
+			"put into it, without a conflict",
+		FalseIf: world.EveryPatchIsAMergePatch.Shows(`a strategic merge patch of the list leaves \[new\]`),
+		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*smpPatcher).applyPatchToCurrentObject"),
+	}, func(l *lab.Lab) {
+		deployments := l.Of(lab.Deployment)
+		container := `{"name":"new","image":"registry.example/new:1"}`
+		body := fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","spec":{"template":{"spec":{"containers":[%s]}}}}`, container)
+		table := l.Table("to containers [c]: new, as a", "containers after it")
+		for _, patch := range []struct {
+			what, body, leaves string
+			format             types.PatchType
+		}{
+			{"merge patch", body, "[new]", types.MergePatchType},
+			{"strategic merge patch", body, "[new c]", types.StrategicMergePatchType},
+			{"apply", body, "[c new]", types.ApplyPatchType},
+			{"JSON Patch, add to the end", `[{"op":"add","path":"/spec/template/spec/containers/-","value":` + container + `}]`, "[c new]", types.JSONPatchType},
+		} {
+			name := "shelf" + strconv.Itoa(len(patch.what))
+			deployments.Create(name)
+			names := containers(deployments.Patch(name, patch.format, patch.body))
+			table.Row(patch.what, names)
+			l.Expect(names == patch.leaves, "a "+patch.what+" of the list leaves "+patch.leaves, "a %s of the list leaves %s", patch.what, names)
+		}
+		table.End()
+		shelves := l.Of(l.CustomResource())
+		shelves.Create("shelf", "color=red")
+		_, err := shelves.TryPatch("shelf", types.StrategicMergePatchType, `{"spec":{"color":"blue"}}`)
+		l.Blank()
+		l.Say("A strategic merge patch of a custom resource: %s", l.Describe(err))
+		l.Refused(err, "a strategic merge patch of a custom resource", http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType)
+	})
+}
+
+func TestANullTokenIsNoToken(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF7d", From: "+",
+		Says: "a merge patch that sets resourceVersion to null takes the token away: a ConfigMap is then patched without a " +
+			"check, and a custom resource is refused with 422, although a patch that does not mention it is accepted",
+		Why: "that is what a client-side apply sends when somebody once saved a resourceVersion in a manifest and later " +
+			"removed it",
+		FalseIf: world.NullsAreDropped.Shows(`a patch with null of a Shelf was accepted`),
+		Read:    source.Func(registryStore, "(*Store).Update"),
+		Answers: "#36",
+	}, func(l *lab.Lab) {
+		custom := l.CustomResource()
+		table := l.Table("merge patch with resourceVersion", "ConfigMap", "Shelf, a custom resource")
+		try := func(token string) (plain, special error) {
+			answers := [2]error{}
+			for i, kind := range []lab.Kind{lab.ConfigMap, custom} {
+				_, answers[i] = l.Of(kind).TryPatch("shelf", types.MergePatchType, `{"metadata":{`+token+`"labels":{"color":"blue"}}}`)
+			}
+			return answers[0], answers[1]
+		}
+		l.Create("shelf")
+		l.Of(custom).Create("shelf")
+		plain, special := try("")
+		table.Row("not mentioned", lab.Brief(plain), lab.Brief(special))
+		l.Accepted(cmp.Or(plain, special), "a patch that does not mention it")
+		plain, special = try(`"resourceVersion":null,`)
+		table.Row("null", lab.Brief(plain), lab.Brief(special))
+		l.Accepted(plain, "a patch with null of a ConfigMap")
+		l.Refused(special, "a patch with null of a Shelf", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+		table.End()
+		l.Blank()
+		l.Say("%s", l.Describe(special))
+	})
+}
+
+// containers names the containers of a Deployment's template, in order.
+func containers(deployment *lab.Object) string {
+	list, _, _ := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
+	names := []any{}
+	for _, c := range list {
+		names = append(names, c.(map[string]any)["name"])
+	}
+	return fmt.Sprint(names)
 }

@@ -1,6 +1,11 @@
 package lab
 
 import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"fmt"
 )
 
@@ -61,3 +66,18 @@ func (l *Lab) Each(n int, do func(n int) error) (succeeded int, failed []error) 
 	}
 	return n - len(failed), failed
 }
+
+// Until waits until a condition holds, asking again every few milliseconds. what names the condition in the
+// message of a failure. An error ends the waiting.
+func (l *Lab) Until(what string, holds func() (bool, error)) {
+	l.open()
+	err := wait.PollUntilContextCancel(l.ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) { return holds() })
+	l.Step(err, "waiting until "+what)
+}
+
+// CustomResourceDefinition is the kind of the definition of a custom resource. The one of a lesson's own
+// kind is named by [Kind.Definition].
+var CustomResourceDefinition = crd
+
+// Definition is the name of the CustomResourceDefinition that defines a kind.
+func (k Kind) Definition() string { return k.Resource + "." + k.Group }

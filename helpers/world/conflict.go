@@ -1,8 +1,10 @@
 package world
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
+	"path"
 	"strconv"
 	"sync/atomic"
 
@@ -10,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/types"
 
 	"modrev/helpers/lab"
 	"modrev/helpers/wire"
@@ -96,6 +99,113 @@ var ClientPinsItsFirstToken = Custom("the client puts the token that it read fir
 		Request: func(_ *http.Request, body []byte) []byte {
 			return edit(body, func(o map[string]any) {
 				o["metadata"] = map[string]any{"resourceVersion": strconv.FormatInt(first.Load(), 10)}
+			})
+		},
+	})
+})
+
+// LibraryFillsInTheToken is the world in which a client library fetches the newest token and fills it in
+// wherever the caller has sent none.
+var LibraryFillsInTheToken = Custom("the client's library fills in the newest token where there is none", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When:    func(c *wire.Call) bool { return c.Verb == http.MethodPut && c.Token == "" },
+		Note:    "the library filled in a token",
+		Request: func(_ *http.Request, body []byte) []byte { return withCurrentToken(l, body) },
+	})
+})
+
+// LibraryRefreshesTheToken is the world in which a client library replaces the caller's token by the newest
+// one before it sends a replace.
+var LibraryRefreshesTheToken = Custom("the client's library renews the token before it sends", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When:    func(c *wire.Call) bool { return c.Verb == http.MethodPut && c.Token != "" },
+		Note:    "the library renewed the token",
+		Request: func(_ *http.Request, body []byte) []byte { return withCurrentToken(l, body) },
+	})
+})
+
+func withCurrentToken(l *lab.Lab, body []byte) []byte {
+	token, ok := currentToken(l, body)
+	if !ok {
+		return body
+	}
+	return editToken(body, token)
+}
+
+// LibraryCreatesWhatIsMissing is the world in which a client library sends a create where the caller wanted
+// to replace.
+var LibraryCreatesWhatIsMissing = Custom("the client's library creates what it is to replace", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut },
+		Note: "sent as a create",
+		Request: func(q *http.Request, body []byte) []byte {
+			q.Method, q.URL.Path = http.MethodPost, path.Dir(q.URL.Path)
+			return body
+		},
+	})
+})
+
+// ClientDropsTheUID is the world in which a client leaves the uid out of every object that it sends.
+var ClientDropsTheUID = Custom("the client drops the uid from what it sends", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut || c.Verb == http.MethodPatch },
+		Note: "the client dropped the uid",
+		Request: func(_ *http.Request, body []byte) []byte {
+			return edit(body, func(o map[string]any) {
+				if meta, ok := o["metadata"].(map[string]any); ok {
+					delete(meta, "uid")
+				}
+			})
+		},
+	})
+})
+
+// ClientDropsThePreconditions is the world in which a client's deletes lose their preconditions.
+var ClientDropsThePreconditions = Custom("the client drops the preconditions of its deletes", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodDelete },
+		Note: "the client dropped the preconditions",
+		Request: func(_ *http.Request, body []byte) []byte {
+			return edit(body, func(o map[string]any) { delete(o, "preconditions") })
+		},
+	})
+})
+
+// ATestBecomesAPrecondition is the world in which a test of the resourceVersion in a JSON Patch is sent as a
+// replacement of it, which the server takes for a precondition.
+var ATestBecomesAPrecondition = Custom("the client's library sends a test of the version as a precondition", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Format == "JSON patch" },
+		Note: "the test was sent as a replace",
+		Request: func(_ *http.Request, body []byte) []byte {
+			return bytes.Replace(body, []byte(`"op":"test"`), []byte(`"op":"replace"`), 1)
+		},
+	})
+})
+
+// EveryPatchIsAMergePatch is the world in which a client sends a merge patch whatever format its caller
+// asked for.
+var EveryPatchIsAMergePatch = Custom("the client sends every patch as a merge patch", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPatch },
+		Note: "sent as a merge patch",
+		Request: func(q *http.Request, body []byte) []byte {
+			q.Header.Set("Content-Type", string(types.MergePatchType))
+			return body
+		},
+	})
+})
+
+// NullsAreDropped is the world in which a client's encoder leaves out what is null.
+var NullsAreDropped = Custom("the client's encoder leaves out what is null", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Format == "merge patch" },
+		Note: "null was left out",
+		Request: func(_ *http.Request, body []byte) []byte {
+			return edit(body, func(o map[string]any) {
+				if meta, ok := o["metadata"].(map[string]any); ok && meta["resourceVersion"] == nil {
+					delete(meta, "resourceVersion")
+				}
 			})
 		},
 	})
