@@ -583,6 +583,147 @@ func TestANullTokenIsNoToken(t *testing.T) {
 	})
 }
 
+func TestAConflictHasSeveralFaces(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF8", From: "D2 paragraph 5",
+		Says: "409 has several faces: reason and causes tell a name that is taken, a stale write and a field manager's " +
+			"conflict apart; a stale token, another uid and a failed delete precondition differ in the message alone",
+		Why: "each face needs another next step; a client that knows only \"409\" repeats what can never succeed, or gives " +
+			"up what would",
+		FalseIf:     world.AGatewayAnswersForTheServer.Shows(`the create of a name that is going away: .* AlreadyExists, .* the server reported a conflict`),
+		AlsoFalseIf: []world.World{world.ClientDropsTheToken.Shows(`the replace with a stale token was accepted`)},
+		Read:        source.Func("k8s.io/apimachinery/pkg/api/errors", "IsConflict"),
+		Answers:     "#70",
+	}, func(l *lab.Lab) {
+		says := l.Table("refused", "code and reason", "details", "recognised by")
+		todo := l.Table("refused", "what tells it", "the next step of a client")
+		face := func(what string, err error, reason metav1.StatusReason, words, cause, next string) {
+			r := l.Refusal(err, "the "+what)
+			says.Row(what, r.CodeAndReason(), r.Details(), lab.Predicates(err))
+			todo.Row(what, cmp.Or(cause, strconv.Quote(words)), next)
+			l.Expect(r.Is(http.StatusConflict, reason, words) && r.Cause() == cause,
+				fmt.Sprintf("the %s is refused with 409 %s, cause %q, and says %q", what, reason, cause, words),
+				"the %s: %s, cause %q: %s", what, r.CodeAndReason(), r.Cause(), r.Message)
+		}
+		shelf := l.Create("shelf", "color=red")
+		l.CreateWithFinalizer("going", "modrev.example/hold")
+		l.Delete("going")
+		_, err := l.TryCreate("going")
+		face("create of a name that is going away", err, metav1.StatusReasonAlreadyExists, "object is being deleted", "", "wait for its end, then create")
+		_, err = l.TryCreate("shelf")
+		face("create of a name that is taken", err, metav1.StatusReasonAlreadyExists, "already exists", "", "read it: is it yours?")
+		l.Rival().Set("shelf", "color=blue")
+		_, err = l.TryReplace(shelf, "color=green")
+		face("replace with a stale token", err, metav1.StatusReasonConflict, "has been modified", "", "read again, decide again, write")
+		err = l.TryDelete("shelf", lab.Token(shelf))
+		face("delete of a stale version", err, metav1.StatusReasonConflict, "in the precondition", "", "read again: still to go?")
+		_, err = l.As("applier").TryPatch("shelf", types.ApplyPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf"},"data":{"color":"green"}}`)
+		face("apply to another's field", err, metav1.StatusReasonConflict, "Apply failed with 1 conflict", "FieldManagerConflict .data.color", "leave it, or agree whose")
+		l.Recreate("shelf")
+		_, err = l.TryReplace(shelf, "color=green")
+		face("replace of an earlier incarnation", err, metav1.StatusReasonConflict, "Precondition failed: UID", "", "let go: what you knew is gone")
+		says.End()
+		todo.End()
+	})
+}
+
+func TestNotEveryRefusalIsAConflict(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF8b", From: "D2 paragraph 5",
+		Says: "what is not a conflict says so: no right is 403, no object 404, a bad object 422, a body that cannot be read " +
+			"400, a format that is not served 415; IsConflict is false for all of them",
+		Why:     "none of these is cured by reading again and trying again; a retry loop around them spins for nothing",
+		FalseIf: world.LibraryCreatesWhatIsMissing.Shows(`the replace of what is gone was accepted`),
+		Read:    source.Func("k8s.io/apimachinery/pkg/api/errors", "ReasonForError"),
+	}, func(l *lab.Lab) {
+		table := l.Table("refused", "code and reason", "recognised by", "the next step")
+		neighbour := func(what string, code int, reason metav1.StatusReason, next string, do func() error) wire.Requests {
+			var err error
+			seen := l.Record(func() { err = do() })
+			r := l.Refusal(err, "the "+what)
+			table.Row(what, r.CodeAndReason(), lab.Predicates(err), next)
+			l.Expect(r.Code == code && r.Reason == reason && !apierrors.IsConflict(err),
+				fmt.Sprintf("the %s is refused with %d %s", what, code, reason), "the %s: %s", what, l.Describe(err))
+			return seen
+		}
+		shelf := l.Create("shelf", "color=red")
+		l.Settle(shelf)
+		replace := func(c *lab.Client, o *lab.Object, fields ...string) func() error {
+			return func() error { _, err := c.TryReplace(o, fields...); return err }
+		}
+		seen := neighbour("replace without the right", http.StatusForbidden, metav1.StatusReasonForbidden, "ask for the right",
+			replace(l.AsUser("stranger"), shelf, "color=blue"))
+		neighbour("replace with a bad key", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "correct the object",
+			replace(l.Client, shelf, "a/b=c"))
+		neighbour("replace with half a body", http.StatusBadRequest, metav1.StatusReasonBadRequest, "correct the program", func() error {
+			_, err := l.TryRaw(http.MethodPut, l.Path("shelf"), "", []byte(`{"metadata":`))
+			return err
+		})
+		neighbour("patch, format not served", http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "use another format", func() error {
+			_, err := l.TryPatch("shelf", "application/shelf-patch", `{}`)
+			return err
+		})
+		l.Delete("shelf")
+		neighbour("replace of what is gone", http.StatusNotFound, metav1.StatusReasonNotFound, "should it exist at all?",
+			replace(l.Client, shelf, "color=blue"))
+		table.End()
+		l.Sends(seen, "the replace without the right", "no request")
+		l.Blank()
+		l.Say("The one without the right never got as far as etcd: stale or not, it is 403.")
+	})
+}
+
+func TestTheChecksHaveAnOrder(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF8c", From: "+",
+		Says: "a request that is wrong in several ways gets one answer: rights are checked first, then the form of the body, " +
+			"the uid, field ownership, the token, and validity last; only a create is validated before its name is looked up",
+		Why: "409 hides that the object is invalid, too, and 403 hides everything; and \"is the name taken?\" cannot be " +
+			"found out with an invalid object",
+		FalseIf: world.ClientDropsTheToken.Shows(`stale and invalid: 422 Invalid`),
+		Read:    source.Func(registryStore, "(*Store).Update"),
+		Answers: "#32",
+	}, func(l *lab.Lab) {
+		shelf := l.Create("shelf", "color=red")
+		l.Settle(l.Rival().Set("shelf", "color=blue")) // from here on, shelf is stale
+		table := l.Table("a request that is", "is answered", "to etcd")
+		first := func(what, answer, cost string, do func() error) {
+			var err error
+			seen := l.Record(func() { err = do() })
+			r := l.Refusal(err, "a request that is "+what)
+			got := r.CodeAndReason()
+			if c := r.Cause(); strings.HasPrefix(c, string(metav1.CauseTypeFieldManagerConflict)) {
+				got += ", field manager"
+			} else if strings.Contains(r.Message, "UID") {
+				got += ", uid"
+			}
+			table.Row(what, got, seen.Summary())
+			l.Expect(got == answer, what+": "+answer, "%s: %s", what, got)
+			l.Sends(seen, "a request that is "+what, cost)
+		}
+		half := []byte(fmt.Sprintf(`{"metadata":{"name":"shelf","resourceVersion":%q`, shelf.GetResourceVersion()))
+		put := func(c *lab.Client) func() error {
+			return func() error { _, err := c.TryRaw(http.MethodPut, c.Path("shelf"), "", half); return err }
+		}
+		stranger := shelf.DeepCopy()
+		stranger.SetUID("00000000-0000-0000-0000-000000000000")
+
+		first("unauthorised, malformed and stale", "403 Forbidden", "no request", put(l.AsUser("stranger")))
+		first("malformed and stale", "400 BadRequest", "no request", put(l.Client))
+		first("of another uid, stale and invalid", "409 Conflict, uid", "1 Range", func() error { _, err := l.TryReplace(stranger, "a/b=c"); return err })
+		first("an apply to another's field, stale", "409 Conflict, field manager", "1 Range", func() error {
+			_, err := l.As("applier").TryPatch("shelf", types.ApplyPatchType, fmt.Sprintf(
+				`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf","resourceVersion":%q},"data":{"color":"green"}}`, shelf.GetResourceVersion()))
+			return err
+		})
+		first("stale and invalid", "409 Conflict", "1 Range", func() error { _, err := l.TryReplace(shelf, "a/b=c"); return err })
+		first("invalid", "422 Invalid", "1 Range", func() error { _, err := l.TryReplace(lab.WithToken(shelf, ""), "a/b=c"); return err })
+		first("a create, invalid, of a name that is taken", "422 Invalid", "no request", func() error { _, err := l.TryCreate("shelf", "a/b=c"); return err })
+		first("a create of a name that is taken", "409 AlreadyExists", "1 Range, 1 Txn", func() error { _, err := l.TryCreate("shelf"); return err })
+		table.End()
+	})
+}
+
 // containers names the containers of a Deployment's template, in order.
 func containers(deployment *lab.Object) string {
 	list, _, _ := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")

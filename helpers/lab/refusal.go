@@ -40,17 +40,13 @@ var predicates = []struct {
 	{"IsTooManyRequests", apierrors.IsTooManyRequests},
 }
 
-// Predicates names the functions of k8s.io/apimachinery/pkg/api/errors that recognise an error, and
-// HasStatusCause for a field manager's conflict.
+// Predicates names the functions of k8s.io/apimachinery/pkg/api/errors that recognise an error.
 func Predicates(err error) string {
 	var out []string
 	for _, p := range predicates {
 		if p.holds(err) {
 			out = append(out, p.name)
 		}
-	}
-	if apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict) {
-		out = append(out, "HasStatusCause")
 	}
 	return strings.Join(out, ", ")
 }

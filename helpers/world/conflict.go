@@ -140,7 +140,7 @@ var LibraryCreatesWhatIsMissing = Custom("the client's library creates what it i
 		Note: "sent as a create",
 		Request: func(q *http.Request, body []byte) []byte {
 			q.Method, q.URL.Path = http.MethodPost, path.Dir(q.URL.Path)
-			return body
+			return editToken(body, "") // a create that carries one is answered with 500
 		},
 	})
 })
@@ -207,6 +207,21 @@ var NullsAreDropped = Custom("the client's encoder leaves out what is null", fun
 					delete(meta, "resourceVersion")
 				}
 			})
+		},
+	})
+})
+
+// AGatewayAnswersForTheServer is the world in which something between client and server keeps the status
+// code of a refusal and replaces its body by a page of its own.
+var AGatewayAnswersForTheServer = Custom("a gateway keeps only the status code of a refusal", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "a gateway answered",
+		Answer: func(resp *http.Response, body []byte) []byte {
+			if resp.StatusCode < http.StatusBadRequest {
+				return body
+			}
+			resp.Header.Set("Content-Type", "text/html")
+			return []byte("<html><body>The gateway is sorry.</body></html>")
 		},
 	})
 })
