@@ -3,11 +3,13 @@ package modrev
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -721,6 +723,520 @@ func TestTheChecksHaveAnOrder(t *testing.T) {
 		first("a create, invalid, of a name that is taken", "422 Invalid", "no request", func() error { _, err := l.TryCreate("shelf", "a/b=c"); return err })
 		first("a create of a name that is taken", "409 AlreadyExists", "1 Range, 1 Txn", func() error { _, err := l.TryCreate("shelf"); return err })
 		table.End()
+	})
+}
+
+func TestAConflictMayBeAboutAnotherObjectThanYours(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF8d", From: "D2 paragraph 5, +",
+		Says: "a create can be refused with a conflict over another object, the quota that it is counted in: details.kind " +
+			"says resourcequotas; a quota that is used up is not a conflict but 403",
+		Why: "nothing of the object was created, so the same create may be sent again; a client that takes every conflict " +
+			"for its own object's reads again what was never there",
+		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the create under a quota that others write was accepted`),
+		Read:    source.Func("k8s.io/apiserver/pkg/admission/plugin/resourcequota", "(*quotaEvaluator).checkQuotas"),
+		Answers: "#31",
+	}, func(l *lab.Lab) {
+		l.LimitConfigMaps(3, 3)
+		_, usedUp := l.TryCreate("shelf")
+		quota := l.LimitConfigMaps(50, 3)
+		var touch error
+		l.Wire.Add(&wire.Rule{
+			When: wire.UpdateOf(quota), Note: "overtaken",
+			Do: func(int) { _, err := l.TryTouch(quota); touch = cmp.Or(touch, err) },
+		})
+		var err error
+		seen := l.Record(func() { _, err = l.TryCreate("shelf") })
+		l.Step(touch, "writing the quota")
+
+		table := l.Table("create of configmaps/shelf", "answer", "details", "recognised by")
+		for _, c := range []struct {
+			under string
+			err   error
+		}{{"a quota that is used up", usedUp}, {"a quota that others write", err}} {
+			r := l.Refusal(c.err, "the create under "+c.under)
+			table.Row("under "+c.under, r.CodeAndReason(), r.Details(), lab.Predicates(c.err))
+		}
+		table.End()
+		l.Show("the create under a quota that somebody else writes each time", seen)
+		l.Blank()
+		l.Say("%s", l.Describe(err))
+
+		l.Refused(usedUp, "the create under a quota that is used up", http.StatusForbidden, metav1.StatusReasonForbidden)
+		l.Refused(err, "the create under a quota that others write", http.StatusConflict, metav1.StatusReasonConflict)
+		l.Names(err, "resourcequotas", "quota")
+		l.Expect(!slices.ContainsFunc(seen, func(r wire.Request) bool { return r.Key != quota }),
+			"every request is about the quota, and none about the object", "they are %v", seen)
+	})
+}
+
+func TestADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF8e", From: "+",
+		Says: "a delete of an object with a finalizer is an update that is answered with 200: the name stays taken, a create " +
+			"is 409 AlreadyExists, the object can still be written, and only new finalizers are refused, with 422",
+		Why: "200 for a delete does not mean gone; and \"Forbidden\" in the text of that 422 is about a field and has nothing " +
+			"to do with rights",
+		FalseIf: world.FinalizersAreDropped.Shows(`a create under the name was accepted`),
+		Read:    source.Func(registryStore, "markAsDeleting"),
+		Answers: "#39 #40 #41",
+	}, func(l *lab.Lab) {
+		const hold = "modrev.example/hold"
+		shelf := l.CreateWithFinalizer("shelf", hold, "color=red")
+		table := l.Table("step", "answer", "version in etcd after it")
+		step := func(what string, do func() error) error {
+			err := do()
+			version := "(gone)"
+			if kv, there := l.TryKVAt(l.Key(shelf)); there {
+				version = strconv.FormatInt(kv.Version, 10)
+			}
+			table.Row(what, lab.Brief(err), version)
+			return err
+		}
+		finalizers := func(list string) func() error {
+			return func() error {
+				_, err := l.TryPatch("shelf", types.MergePatchType, `{"metadata":{"finalizers":[`+list+`]}}`)
+				return err
+			}
+		}
+		l.Accepted(step("delete", func() error { return l.TryDelete("shelf") }), "the delete")
+		create := func() error { _, err := l.TryCreate("shelf", "color=green"); return err }
+		taken := step("create another under the name", create)
+		l.Refused(taken, "a create under the name", http.StatusConflict, metav1.StatusReasonAlreadyExists)
+		l.Accepted(step("patch color", func() error { _, err := l.TrySet("shelf", "color=blue"); return err }), "a patch")
+		l.Stored(shelf, "color=blue")
+		added := step("add a finalizer", finalizers(strconv.Quote(hold)+`,"modrev.example/more"`))
+		l.Refused(added, "one more finalizer", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+		l.Expect(!apierrors.IsForbidden(added), "IsForbidden is false for it", "it is true")
+		l.Accepted(step("take the finalizer away", finalizers("")), "taking the finalizer away")
+		_, there := l.TryKVAt(l.Key(shelf))
+		l.Expect(!there, "without its last finalizer the object is gone", "its key is still in etcd")
+		l.Accepted(step("create another under the name", create), "a create after the end")
+		table.End()
+		l.Blank()
+		l.Say("The create: %s", l.Describe(taken))
+		l.Say("The finalizer: %s", l.Describe(added))
+	})
+}
+
+func TestANameOfOnesOwnAndAGeneratedOneCanClash(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF8f", From: "+",
+		Says: "a create that carries a name and a generateName uses the name, and when it is taken, it is 409 AlreadyExists; " +
+			"the text about a unique name does not make it a timeout",
+		Why:     "older servers said ServerTimeout here, and clients that trust it send the same create for ever",
+		FalseIf: world.ClientDropsTheName.Shows(`the create with a name that is taken was accepted`),
+		Read:    source.Func("k8s.io/apiserver/pkg/registry/rest", "CheckGeneratedNameError"),
+		Answers: "#72",
+	}, func(l *lab.Lab) {
+		l.Create("shelf")
+		both := l.New("shelf")
+		both.SetGenerateName("shelf-")
+		_, err := l.TryCreateObject(both)
+		r := l.Refusal(err, "the create with a name that is taken")
+		l.Expect(r.Is(http.StatusConflict, metav1.StatusReasonAlreadyExists, "was not able to generate a unique name"),
+			"the create is refused: 409 AlreadyExists", "it was refused: %s", l.Describe(err))
+		generated := l.New("")
+		generated.SetGenerateName("shelf-")
+		first, err := l.TryCreateObject(generated)
+		l.Step(err, "creating under a generated name")
+		second, err := l.TryCreateObject(generated)
+		l.Step(err, "creating under a generated name")
+
+		table := l.Table("create with", "answer", "name")
+		table.Row("name and generateName, the name taken", r.CodeAndReason(), "")
+		table.Row("generateName alone", "201", first.GetName())
+		table.Row("generateName alone, again", "201", second.GetName())
+		table.End()
+		l.Blank()
+		l.Say("%s: %s", r.CodeAndReason(), r.Message)
+		l.Expect(first.GetName() != second.GetName(), "a generated name is new each time",
+			"both are %s", first.GetName())
+	})
+}
+
+func TestAnotherUIDIsAConflictThatLooksLikeAStorageError(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF8g", From: "D2 paragraph 1, paragraph 5",
+		Says: "a replace that carries the uid of an earlier incarnation is refused with 409 and the words StorageError: " +
+			"invalid object, Code: 4; without the uid the old token is refused as stale; without either it is let in",
+		Why: "the text looks like a damaged store and is an ordinary conflict: the object that you knew was deleted, and " +
+			"another one stands under its name",
+		FalseIf: world.ClientDropsTheUID.Shows(`the object has been modified`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage", "(*Preconditions).Check"),
+		Answers: "#11",
+	}, func(l *lab.Lab) {
+		old := l.Create("shelf", "color=red")
+		stranger := l.Rival().Recreate("shelf", "color=blue")
+		l.Settle(stranger)
+		table := l.Table("a replace made from the object that is gone", "answer", "to etcd")
+		try := func(what string, o *lab.Object) error {
+			var err error
+			seen := l.Record(func() { _, err = l.TryReplace(o, "color=green") })
+			table.Row(what, lab.Brief(err), seen.Summary())
+			return err
+		}
+		err := try("with uid and token", old)
+		l.Expect(l.Refusal(err, "the replace with the old uid").Is(http.StatusConflict, metav1.StatusReasonConflict, fmt.Sprintf(
+			"UID in precondition: %s, UID in object meta: %s", old.GetUID(), stranger.GetUID())),
+			"the refusal names both uids", "the refusal says: %s", l.Describe(err))
+		l.Conflicts(try("with the token alone", lab.WithoutUID(old)), "the replace with the old token", old)
+		l.Stored(stranger, "color=blue")
+		l.Accepted(try("with neither", lab.WithoutUID(lab.WithToken(old, ""))), "the replace with neither")
+		table.End()
+		l.Blank()
+		l.Say("With the uid: %s", l.Describe(err))
+		l.Stored(stranger, "color=green")
+	})
+}
+
+func TestADeleteCanSayWhatItMeans(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF9", From: "D2 paragraph 1, paragraph 5",
+		Says: "a delete can carry preconditions: by uid it means this incarnation, by resourceVersion the version that was " +
+			"decided on; without them it deletes whatever stands there now",
+		Why: "a delete by name that is repeated, or late, hits the object that has taken the name since; and a uid alone " +
+			"does not see that somebody has changed the object to keep it",
+		FalseIf: world.ClientDropsThePreconditions.Shows(`the delete by the uid of the one before was accepted`),
+		Read:    source.Func("k8s.io/apiserver/pkg/registry/rest", "BeforeDelete"),
+		Answers: "#13 #14",
+	}, func(l *lab.Lab) {
+		table := l.Table("delete of", "precondition", "answer", "object after it")
+		try := func(name, what, precondition string, o metav1.DeleteOptions) error {
+			err := l.TryDelete(name, o)
+			after := "gone"
+			if _, there := l.TryKVAt(lab.ConfigMap.KeyOf(l.Namespace, name)); there {
+				after = "stands"
+			}
+			table.Row(what, precondition, lab.Brief(err), after)
+			return err
+		}
+		before := l.Create("again", "color=red")
+		now := l.Rival().Recreate("again", "color=blue")
+		err := try("again", "a name that was taken anew", "uid of the one before", lab.UID(before))
+		l.Expect(l.Refusal(err, "the delete by the uid of the one before").Is(http.StatusConflict, metav1.StatusReasonConflict,
+			fmt.Sprintf("the UID in the precondition (%s) does not match the UID in record (%s). "+
+				"The object might have been deleted and then recreated", before.GetUID(), now.GetUID())),
+			"the refusal names both uids", "it is: %s", l.Describe(err))
+		l.Accepted(try("again", "the same", "none", metav1.DeleteOptions{}), "the delete without preconditions")
+
+		read := l.Create("veto", "color=red")
+		kept := l.Rival().Set("veto", "keep=true")
+		stale := try("veto", "an object that was changed to keep it", "version that was read", lab.Token(read))
+		l.Expect(l.Refusal(stale, "the delete of the version that was read").Is(http.StatusConflict, metav1.StatusReasonConflict,
+			fmt.Sprintf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). "+
+				"The object might have been modified", read.GetResourceVersion(), kept.GetResourceVersion())),
+			"the refusal names both versions", "it is: %s", l.Describe(stale))
+		l.Stored(read, "keep=true")
+		l.Accepted(try("veto", "the same", "uid of what was read", lab.UID(read)), "the delete by uid")
+		table.End()
+		l.Blank()
+		l.Say("By uid: %s", l.Describe(err))
+		l.Say("By version: %s", l.Describe(stale))
+	})
+}
+
+func TestADeleteIsComparedAndRetriedLikeAnUpdate(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF9b", From: "D1 Expect 3; D2 paragraph 5",
+		Says: "a delete is a transaction with the same compare: overtaken, it is tried again on whatever stands there then, " +
+			"unless its preconditions forbid that",
+		Why: "even a delete that was right when the apiserver looked can hit a version, or an object, that nobody decided " +
+			"on; the precondition is checked anew after each failed compare",
+		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the overtaken delete of one version was accepted`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).conditionalDelete"),
+	}, func(l *lab.Lab) {
+		table := l.Table("a delete of", "is overtaken by", "transactions", "answer", "object after it")
+		var shown wire.Requests
+		race := func(name, what string, o func(*lab.Object) metav1.DeleteOptions, recreate bool) (int, error) {
+			read := l.Create(name, "color=red")
+			rival := func() { l.Rival().Set(name, "color=blue") }
+			by, rivals := "a patch", 1
+			if recreate {
+				rival = func() { l.Rival().Recreate(name, "color=blue") }
+				by, rivals = "delete and create", 2
+			}
+			var err error
+			seen := l.Record(func() {
+				err = l.Race(l.Key(read), func() error { return l.TryDelete(name, o(read)) }, rival)
+			})
+			after := "stands"
+			if _, there := l.TryKVAt(l.Key(read)); !there {
+				after = "gone"
+			}
+			own := seen.Count(wire.Txn) - rivals
+			table.Row(what, by, own, lab.Brief(err), after)
+			if recreate && shown == nil {
+				shown = seen.Only(wire.Txn)
+			}
+			return own, err
+		}
+		none := func(*lab.Object) metav1.DeleteOptions { return metav1.DeleteOptions{} }
+
+		n, err := race("c", "this version", lab.Token, false)
+		l.Expect(l.Refusal(err, "the overtaken delete of one version").Is(http.StatusConflict, metav1.StatusReasonConflict,
+			"Precondition failed: ResourceVersion in precondition") && n == 1, "it is refused after one transaction",
+			"%d transactions: %s", n, l.Describe(err))
+		n, err = race("d", "this uid", lab.UID, true)
+		l.Expect(l.Refusal(err, "the overtaken delete of one incarnation").Is(http.StatusConflict, metav1.StatusReasonConflict,
+			"Precondition failed: UID in precondition") && n == 1, "it is refused after one transaction",
+			"%d transactions: %s", n, l.Describe(err))
+		for _, c := range []struct {
+			name, what string
+			options    func(*lab.Object) metav1.DeleteOptions
+			recreate   bool
+		}{{"e", "this uid", lab.UID, false}, {"a", "this name", none, false}, {"b", "this name", none, true}} {
+			n, err := race(c.name, c.what, c.options, c.recreate)
+			l.Accepted(err, "the overtaken delete of "+c.what)
+			l.Expect(n == 2, "it takes two transactions", "it took %d", n)
+		}
+		table.End()
+		l.Show("the delete by uid, overtaken by delete and create", shown)
+	})
+}
+
+func TestTwoApiserversCannotOverwriteEachOther(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF10", From: "D1 Rests on",
+		Says: "two apiservers over one etcd keep the same number: what is read at one is a token at the other, and neither " +
+			"can overwrite what the other has written",
+		Why: "the apiservers need not talk to each other; they agree because each write is compared where all of them " +
+			"write",
+		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the overtaken replace was accepted`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+	}, func(l *lab.Lab) {
+		other := l.AtSecondAPIServer("other")
+		shelf := l.Create("shelf", "color=red")
+		there := other.Get("shelf")
+		moved, err := other.TryReplace(there, "color=blue")
+		l.Accepted(err, "at the second apiserver, a replace with the token of the first")
+		l.Settle(moved)
+		_, stale := l.TryReplace(shelf, "color=green")
+		fresh := l.Get("shelf")
+		var overtaken error
+		seen := l.Record(func() {
+			overtaken = l.Race(l.Key(shelf), func() error { _, err := l.TryReplace(fresh, "color=green"); return err },
+				func() { other.Set("shelf", "color=black") })
+		})
+
+		table := l.Table("step", "at apiserver", "answer", "resourceVersion")
+		table.Row("create", "first", "201", shelf.GetResourceVersion())
+		table.Row("read", "second", "200", there.GetResourceVersion())
+		table.Row("replace with that token", "second", "200", moved.GetResourceVersion())
+		table.Row("replace with the old token", "first", lab.Brief(stale), "")
+		table.Row("read", "first", "200", fresh.GetResourceVersion())
+		table.Row("replace with that token, overtaken", "first", lab.Brief(overtaken), "")
+		table.End()
+		l.Show("the last replace, and the patch at the second apiserver that overtook it", seen.Only(wire.Txn))
+		l.Expect(number(there) == number(shelf), "both report one number", "the first %s, the second %s",
+			shelf.GetResourceVersion(), there.GetResourceVersion())
+		l.Conflicts(stale, "at the first apiserver, a replace with the old token", shelf)
+		l.Conflicts(overtaken, "the overtaken replace", shelf)
+		l.Stored(shelf, "color=black")
+	})
+}
+
+func TestRemovingTheLastFinalizerDoesNotHonourTheToken(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF12", From: "+",
+		Says: "warning: removing the last finalizer is a delete, and it does not honour the token: a replace with the current " +
+			"token, overtaken by another write, is answered with 200 and the write is gone; overtaken by delete and create, " +
+			"the new object is deleted",
+		Why: "the token is compared once, and then the apiserver deletes with the uid as its only precondition, as often as " +
+			"it takes; a finalizer's last word is not protected as every other replace is",
+		FalseIf: world.LibraryAddsTheUID.Shows(`overtaken by delete and create: 409 Conflict: .*UID in precondition`),
+		Read:    source.Func(registryStore, "(*Store).deleteWithoutFinalizers"),
+	}, func(l *lab.Lab) {
+		table := l.Table("the last finalizer is removed, overtaken by", "answer", "its token", "the token sent", "object after it")
+		var shown wire.Requests
+		for _, by := range []string{"a patch", "delete and create"} {
+			marked, seen, answer, err := l.RaceForTheLastFinalizer(by == "delete and create", lab.WithoutUID)
+			l.Expect(err == nil, "overtaken by "+by+": 200", "overtaken by %s: %s", by, l.Describe(err))
+			_, there := l.TryKVAt(l.Key(marked))
+			table.Row(by, lab.Brief(err), answer.GetResourceVersion(), marked.GetResourceVersion(), map[bool]string{true: "stands", false: "gone"}[there])
+			l.Expect(!there, "what the rival wrote is gone", "overtaken by %s: it stands", by)
+			l.Expect(answer.GetResourceVersion() == marked.GetResourceVersion(), "the answer shows the version that was sent",
+				"the answer shows %s", answer.GetResourceVersion())
+			shown = seen
+		}
+		table.End()
+		l.Show("PUT without finalizers and without a uid, overtaken by delete and create", shown)
+	})
+}
+
+func TestTheUIDProtectsTheNextIncarnationFromALateFinalizer(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF12b", From: "+",
+		Says: "with the uid in the replace, removing the last finalizer cannot delete the next incarnation: 409; a write to " +
+			"the same incarnation is lost all the same",
+		Why: "send the object as it was read, uid included; and let nothing depend on a last write to an object that is " +
+			"being deleted",
+		FalseIf: world.ClientDropsTheUID.Shows(`removing the last finalizer of an earlier incarnation was accepted`),
+		Read:    source.Func("k8s.io/apiserver/pkg/registry/rest", "(*defaultUpdatedObjectInfo).Preconditions"),
+	}, func(l *lab.Lab) {
+		asRead := func(o *lab.Object) *lab.Object { return o }
+		marked, seen, _, err := l.RaceForTheLastFinalizer(true, asRead)
+		l.Expect(l.Refusal(err, "removing the last finalizer of an earlier incarnation").Is(http.StatusConflict,
+			metav1.StatusReasonConflict, "Precondition failed: UID in precondition: "+string(marked.GetUID())),
+			"it is refused: 409 Conflict over the uid", "it is: %s", l.Describe(err))
+		_, stands := l.TryKVAt(l.Key(marked))
+		l.Expect(stands, "the next incarnation stands", "it is gone")
+		other, _, _, patched := l.RaceForTheLastFinalizer(false, asRead)
+		_, still := l.TryKVAt(l.Key(other))
+
+		table := l.Table("the last finalizer is removed, uid sent, overtaken by", "answer", "object after it")
+		table.Row("delete and create", lab.Brief(err), "stands")
+		table.Row("a patch", lab.Brief(patched), map[bool]string{true: "stands", false: "gone"}[still])
+		table.End()
+		l.Show("PUT without finalizers, with the uid, overtaken by delete and create", seen)
+		l.Accepted(patched, "removing the last finalizer, overtaken by a patch")
+		l.Expect(!still, "overtaken by a patch, the object is gone with it", "it stands")
+	})
+}
+
+func TestAReplaceIsACompareAndSwapOnlyWithTheCallersOwnToken(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF13", From: "D2 paragraph 2",
+		Says: "of all clients that saw the lock free and replace it with the token that they read, exactly one gets it",
+		Why: "a replace is compare-and-swap, and a lock needs nothing else; a library that renews the token by itself hands " +
+			"the lock to everybody, one after the other",
+		FalseIf: world.LibraryRefreshesTheToken.Shows(`4 of 4 clients got the lock`),
+		Read:    source.Func(registryStore, "(*Store).Update"),
+		Answers: "#18",
+	}, func(l *lab.Lab) {
+		const clients = 4
+		free := l.Of(lab.Lease).Create("lock")
+		table := l.Table("client", "token read", "answer", "holder after it")
+		got := 0
+		for n := range clients {
+			client := l.As(fmt.Sprintf("client-%d", n+1)).Of(lab.Lease)
+			_, err := client.TryReplace(free, fmt.Sprintf("holderIdentity=client-%d", n+1))
+			if err == nil {
+				got++
+			} else {
+				l.Conflicts(err, "the replace by one that came late", free)
+			}
+			table.Row(n+1, free.GetResourceVersion(), lab.Brief(err), lab.Field(l.Peek(free), "holderIdentity"))
+		}
+		table.End()
+		l.Expect(got == 1, "one client gets the lock", "%d of %d clients got the lock", got, clients)
+	})
+}
+
+func TestWritersNeedNoLockToWriteOneObject(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF14", From: "D2 paragraph 2",
+		Says: "writers that read, add their entry and replace, and do it again when refused, need no lock: every entry is " +
+			"there in the end, and each refusal of one is the success of another",
+		Why: "so nobody is refused more often than there are other writers; a lock would only make them wait for the same " +
+			"order",
+		FalseIf: world.ClientDropsTheToken.Shows(`1 of 8 entries are there`),
+		Read:    source.Func(registryStore, "(*Store).Update"),
+		Answers: "#74",
+	}, func(l *lab.Lab) {
+		const writers = 8
+		shelf := l.Create("shelf", "entries=")
+		var allRead sync.WaitGroup
+		allRead.Add(writers)
+		refusals := make([]int, writers)
+		done, failed := l.Each(writers, func(n int) error {
+			for first := true; ; first = false {
+				read, err := l.TryGet("shelf")
+				if first {
+					allRead.Done()
+					allRead.Wait() // all have read the same version before the first one writes
+				}
+				if err == nil {
+					_, err = l.TryReplace(read, fmt.Sprintf("entries=%s %d", lab.Field(read, "entries"), n))
+				}
+				if !apierrors.IsConflict(err) {
+					return err
+				}
+				refusals[n-1]++
+			}
+		})
+		l.Step(errors.Join(failed...), "adding an entry")
+		entries := strings.Fields(lab.Field(l.Peek(shelf), "entries"))
+		table := l.Table("writers", "entries stored", "storage writes", "refusals in all", "most of one writer")
+		total := 0
+		for _, n := range refusals {
+			total += n
+		}
+		table.Row(done, len(entries), l.KV(shelf).Version-1, total, slices.Max(refusals))
+		table.End()
+		l.Blank()
+		l.Say("The entries, in the order in which the writers got through: %s.", strings.Join(entries, " "))
+
+		l.Expect(len(entries) == writers, "all entries are there", "%d of %d entries are there: %v", len(entries), writers, entries)
+		l.Expect(slices.Max(refusals) < writers, "nobody is refused more often than there are others", "refusals: %v", refusals)
+	})
+}
+
+func TestIfMatchMeansNothingHere(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF15", From: "+",
+		Says: "the header If-Match means nothing to the apiserver: it neither refuses a fresh replace nor protects one " +
+			"without a token; the precondition goes into the body",
+		Why:     "what every HTTP handbook teaches compiles, answers 200, and checks nothing",
+		FalseIf: world.IfMatchIsTheToken.Shows(`current token, If-Match: "nonsense" was refused`),
+		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "UpdateResource"),
+		Answers: "#3",
+	}, func(l *lab.Lab) {
+		read := l.Create("shelf", "color=red")
+		now := l.Rival().Set("shelf", "color=blue")
+		table := l.Table("replace with", "If-Match", "answer")
+		put := func(what, match string, o *lab.Object) error {
+			_, err := l.WithHeader("If-Match", strconv.Quote(match)).TryReplace(o, "color=green")
+			table.Row(what, strconv.Quote(match), lab.Brief(err))
+			return err
+		}
+		l.Accepted(put("the current token", "nonsense", now), `a replace with the current token, If-Match: "nonsense"`)
+		l.Accepted(put("no token", read.GetResourceVersion(), lab.WithToken(read, "")), "a replace without a token, If-Match: the stale version")
+		l.Conflicts(put("a stale token", l.Peek(read).GetResourceVersion(), read), "a replace with a stale token, If-Match: the current version", read)
+		table.End()
+	})
+}
+
+func TestAnApplyCreatesWhatIsGoneUnlessItNamesTheUID(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF16", From: "D2 paragraph 3, paragraph 5",
+		Says: "an apply creates what is missing: the one that takes the last finalizer away, sent twice, brings the object " +
+			"back; with the uid in it, it is refused with 409",
+		Why: "a controller that acts on an old event resurrects what it has just cleaned up; a uid says that only this " +
+			"incarnation was meant",
+		FalseIf: world.ClientDropsTheUID.Shows(`the apply with the uid of the object that is gone was accepted`),
+		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*applyPatcher).createNewObject"),
+		Answers: "#9",
+	}, func(l *lab.Lab) {
+		apply := func(meta string) (*lab.Object, error) {
+			return l.TryPatch("shelf", types.ApplyPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf"`+meta+`}}`)
+		}
+		table := l.Table("step", "answer", "uid after it")
+		step := func(what, meta string) (*lab.Object, error) {
+			o, err := apply(meta)
+			uid := ""
+			if err == nil && l.Exists(o) {
+				uid = string(o.GetUID())
+			}
+			table.Row(what, l.Answered(), cmp.Or(uid, "(no object)"))
+			return o, err
+		}
+		shelf, err := step("apply with a finalizer", `,"finalizers":["modrev.example/hold"]`)
+		l.Step(err, "applying")
+		l.Delete("shelf")
+		_, err = step("delete; apply without the finalizer", "")
+		l.Step(err, "applying without the finalizer")
+		_, refused := step("the same, with the uid", fmt.Sprintf(`,"uid":%q`, shelf.GetUID()))
+		r := l.Refusal(refused, "the apply with the uid of the object that is gone")
+		again, err := step("the same, without the uid", "")
+		l.Accepted(err, "the same apply without the uid")
+		table.End()
+		l.Blank()
+		l.Say("With the uid: %s", l.Describe(refused))
+
+		l.Expect(r.Is(http.StatusConflict, metav1.StatusReasonConflict, "uid mismatch: the provided object specified uid "+
+			string(shelf.GetUID())+", and no existing object was found"), "it is refused: 409 Conflict, uid mismatch", "it is: %s", l.Describe(refused))
+		l.Expect(again.GetUID() != shelf.GetUID(), "what comes back is another object", "it has the same uid %s", again.GetUID())
 	})
 }
 

@@ -75,3 +75,14 @@ func (l *Lab) Names(err error, resource, name string) {
 	l.Expect(s.Details != nil && s.Details.Kind == resource && s.Details.Name == name,
 		fmt.Sprintf("the details of the refusal name %s and %s", resource, name), "the details are %+v", s.Details)
 }
+
+// Answered is the answer to the newest request of the lesson's clients as a table shows it, with the code of
+// a success: "201".
+func (l *Lab) Answered() string {
+	calls := l.Wire.Tape().Calls(0)
+	if len(calls) == 0 {
+		return ""
+	}
+	last := calls[len(calls)-1]
+	return strings.TrimSpace(fmt.Sprintf("%d %s", last.Code, last.Reason))
+}

@@ -248,8 +248,13 @@ func (p *Pending) Wait() error {
 // transaction was built before fast began, and is executed after fast is done.
 func (l *Lab) Race(key string, slow func() error, fast func()) error {
 	held := l.Wire.Hold(wire.TxnOn(key))
-	pending := l.Go("the write that is held", slow)
-	if err := held.Arrived(l.ctx); err != nil {
+	ctx, cancel := context.WithCancelCause(l.ctx)
+	pending := l.Go("the write that is held", func() error {
+		err := slow()
+		cancel(fmt.Errorf("the write ended without sending one: %s", describe(err)))
+		return err
+	})
+	if err := held.Arrived(ctx); err != nil {
 		l.Stuck("holding the transaction on "+wire.ShortKey(key), err)
 	}
 	fast()

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -148,15 +149,9 @@ var LibraryCreatesWhatIsMissing = Custom("the client's library creates what it i
 // ClientDropsTheUID is the world in which a client leaves the uid out of every object that it sends.
 var ClientDropsTheUID = Custom("the client drops the uid from what it sends", func(l *lab.Lab) {
 	l.Wire.AddHTTP(&wire.HTTPRule{
-		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut || c.Verb == http.MethodPatch },
-		Note: "the client dropped the uid",
-		Request: func(_ *http.Request, body []byte) []byte {
-			return edit(body, func(o map[string]any) {
-				if meta, ok := o["metadata"].(map[string]any); ok {
-					delete(meta, "uid")
-				}
-			})
-		},
+		When:    func(c *wire.Call) bool { return c.Verb == http.MethodPut || c.Verb == http.MethodPatch },
+		Note:    "the client dropped the uid",
+		Request: func(_ *http.Request, body []byte) []byte { return withoutMeta(body, "uid") },
 	})
 })
 
@@ -222,6 +217,86 @@ var AGatewayAnswersForTheServer = Custom("a gateway keeps only the status code o
 			}
 			resp.Header.Set("Content-Type", "text/html")
 			return []byte("<html><body>The gateway is sorry.</body></html>")
+		},
+	})
+})
+
+// FinalizersAreDropped is the world in which a client creates its objects without the finalizers that its
+// caller set.
+var FinalizersAreDropped = Custom("the client drops the finalizers of what it creates", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When:    func(c *wire.Call) bool { return c.Verb == http.MethodPost },
+		Note:    "the client dropped the finalizers",
+		Request: func(_ *http.Request, body []byte) []byte { return withoutMeta(body, "finalizers") },
+	})
+})
+
+// ClientDropsTheName is the world in which a client leaves out the name where there is a generateName.
+var ClientDropsTheName = Custom("the client drops the name where there is a generateName", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPost },
+		Note: "the client dropped the name",
+		Request: func(_ *http.Request, body []byte) []byte {
+			if !bytes.Contains(body, []byte(`"generateName"`)) {
+				return body
+			}
+			return withoutMeta(body, "name")
+		},
+	})
+})
+
+func withoutMeta(body []byte, field string) []byte {
+	return edit(body, func(o map[string]any) {
+		if meta, ok := o["metadata"].(map[string]any); ok {
+			delete(meta, field)
+		}
+	})
+}
+
+// LibraryAddsTheUID is the world in which a client library adds the uid of the object that was read to every
+// replace.
+var LibraryAddsTheUID = Custom("the client's library adds the uid to every replace", func(l *lab.Lab) {
+	var mu sync.Mutex
+	uids := map[string]any{} // by name
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Who == "writer" && c.Verb == http.MethodPost },
+		Answer: func(_ *http.Response, body []byte) []byte {
+			return edit(body, func(o map[string]any) {
+				meta, _ := o["metadata"].(map[string]any)
+				name, _ := meta["name"].(string)
+				mu.Lock()
+				defer mu.Unlock()
+				uids[name] = meta["uid"]
+			})
+		},
+	})
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Who == "writer" && c.Verb == http.MethodPut },
+		Note: "the library added the uid",
+		Request: func(_ *http.Request, body []byte) []byte {
+			return edit(body, func(o map[string]any) {
+				meta, _ := o["metadata"].(map[string]any)
+				name, _ := meta["name"].(string)
+				mu.Lock()
+				defer mu.Unlock()
+				meta["uid"] = uids[name]
+			})
+		},
+	})
+})
+
+// IfMatchIsTheToken is the world in which the header If-Match is honoured: what it says takes the place of
+// the token in the body.
+var IfMatchIsTheToken = Custom("the server honours If-Match", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut },
+		Note: "If-Match was taken for the token",
+		Request: func(q *http.Request, body []byte) []byte {
+			token, err := strconv.Unquote(q.Header.Get("If-Match"))
+			if err != nil {
+				return body
+			}
+			return editToken(body, token)
 		},
 	})
 })
