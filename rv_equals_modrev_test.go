@@ -16,6 +16,8 @@ import (
 
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
+	"modrev/helpers/notebook"
+	"modrev/helpers/prediction"
 	"modrev/helpers/source"
 	"modrev/helpers/wire"
 	"modrev/helpers/world"
@@ -90,11 +92,13 @@ func TestResourceVersionIsTheModRevisionOfItsKey(t *testing.T) {
 			field := "a=" + strconv.FormatInt(i, 10)
 			sent = l.Record(func() { rv = l.Replace(rv, field) })
 			stored := same("replace "+field, rv, i)
+			l.WriteDown(notebook.PairedNumbers, "k8s=%s  etcd=%d", rv.GetResourceVersion(), stored.ModRevision)
 			l.Expect(stored.CreateRevision == created.CreateRevision, "create_revision stays what it was",
 				"create_revision %d, was %d", stored.CreateRevision, created.CreateRevision)
 		}
 
 		table.End()
+		l.WriteDown(prediction.PairedNumbers, "equal")
 		l.Show("PUT configmaps/rv, with the resourceVersion of the step before", sent)
 	})
 }
@@ -206,6 +210,7 @@ func TestCreateRevisionEqualsModRevisionOnlyUntilTheFirstUpdate(t *testing.T) {
 		l.Expect(updated.CreateRevision == created.CreateRevision && updated.ModRevision > updated.CreateRevision,
 			"after an update only mod_revision has moved",
 			"create_revision %d, mod_revision %d", updated.CreateRevision, updated.ModRevision)
+		l.WriteDown(prediction.CreateRevision, "stays")
 		l.Expect(recreated.Version == 1 && recreated.CreateRevision == recreated.ModRevision,
 			"the new incarnation has version 1 and a create_revision of its own",
 			"version %d, create_revision %d, mod_revision %d", recreated.Version, recreated.CreateRevision, recreated.ModRevision)
@@ -341,6 +346,7 @@ func TestAnAcceptedPatchIsOneStorageWriteAndANoOpIsNone(t *testing.T) {
 
 		try("a patch that changes color", "1 Txn", merge(`{"data":{"color":"blue"}}`, metav1.PatchOptions{}))
 		try("a patch that changes nothing", "1 Range", merge(`{"data":{"color":"blue"}}`, metav1.PatchOptions{}))
+		l.WriteDown(prediction.NoOpCost, "1 Range")
 		try("a replace with a stale token", "1 Range", func() error {
 			_, err := l.TryReplace(shelf, "color=green")
 			return err
@@ -431,12 +437,6 @@ func TestAReadSaysHowOldItsAnswerMayBe(t *testing.T) {
 		shelves.Create("b", "color=red")
 		early := shelves.List().GetResourceVersion()
 
-		// The server waits three seconds before it refuses; meanwhile the lesson goes on.
-		future := strconv.FormatInt(l.Revision()+1_000_000, 10)
-		tooLarge := l.Go("the read from the future", func() error {
-			_, err := l.As("dreamer").Of(shelves.Kind()).TryGetOnce("a", "resourceVersion="+future)
-			return err
-		})
 		late := shelves.Create("c", "color=red")
 
 		table := l.Table("list with", "items", "resourceVersion", "to etcd")
@@ -470,9 +470,11 @@ func TestAReadSaysHowOldItsAnswerMayBe(t *testing.T) {
 			"page 2 stays with the revision of page 1, and does not know d",
 			"page 2 holds %d items at %s", len(second.Items), second.GetResourceVersion())
 
-		err := tooLarge.Wait()
+		future := l.ReadFromTheFuture()
+		err := future.Err
 		l.Blank()
-		l.Say("A read not older than %s, which does not exist yet, waits three seconds and is refused: %s", future, l.Describe(err))
+		l.Say("A read not older than %s, which does not exist yet, waits three seconds for it and is then refused: %s",
+			future.ResourceVersion, l.Describe(err))
 		l.Refused(err, "a read from the future", http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
 		l.Expect(lab.HasCause(err, metav1.CauseTypeResourceVersionTooLarge), "the cause is ResourceVersionTooLarge",
 			"the causes are %v", lab.Causes(err))

@@ -56,12 +56,7 @@ func (c *Client) Sub(resource string) *Client {
 
 // Config is the rest.Config of the party, for client libraries: its requests appear on the tape.
 func (c *Client) Config() *rest.Config {
-	c.lab.open()
-	base := c.config
-	if base == nil {
-		base = c.lab.plane.control.Admin()
-	}
-	cfg := rest.CopyConfig(base)
+	cfg := rest.CopyConfig(c.base())
 	cfg.QPS = -1
 	if c.who != "" {
 		cfg.UserAgent = c.who
@@ -97,6 +92,15 @@ func (w withHeader) RoundTrip(q *http.Request) (*http.Response, error) {
 		q.Header[name] = values
 	}
 	return w.next.RoundTrip(q)
+}
+
+// base is the rest.Config of the party without the tape.
+func (c *Client) base() *rest.Config {
+	c.lab.open()
+	if c.config != nil {
+		return c.config
+	}
+	return c.lab.plane.control.Admin()
 }
 
 func (c *Client) dynamic() (dynamic.Interface, error) {
@@ -157,6 +161,13 @@ func (c *Client) TryCreateObject(o *Object) (*Object, error) {
 		return nil, err
 	}
 	return r.Create(c.lab.ctx, o, metav1.CreateOptions{FieldManager: c.who}, c.subresources()...)
+}
+
+// CreateObject creates an object as it stands.
+func (c *Client) CreateObject(o *Object) *Object {
+	out, err := c.TryCreateObject(o)
+	c.lab.Step(err, c.step("create", o.GetName()))
+	return out
 }
 
 // Create creates an object with the given fields.

@@ -26,11 +26,17 @@ var crd = Kind{
 // CustomResource defines a custom resource that only this lesson has: a Shelf, in an API group named
 // after the lesson, whose spec and status take any fields. Its cache in kube-apiserver, and the watch
 // that feeds it, are the lesson's own too, so both may be frozen. subresources names what is switched on:
-// "status", or nothing.
+// "status", "scale" (of spec.replicas), both or nothing. A lesson that calls it again gets another resource,
+// in another group.
 func (l *Lab) CustomResource(subresources ...string) Kind {
 	l.open()
 	defer l.Wire.Tape().Pause()()
-	k := Kind{Kind: "Shelf", Group: l.Namespace + exampleDomain, Version: "v1", Resource: "shelves", Fields: "spec"}
+	group := l.Namespace
+	if l.customs > 0 {
+		group = fmt.Sprintf("%s-%d", group, l.customs)
+	}
+	l.customs++
+	k := Kind{Kind: "Shelf", Group: group + exampleDomain, Version: "v1", Resource: "shelves", Fields: "spec"}
 	def := crd.newObject("", k.Resource+"."+k.Group)
 	anything := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
 	version := map[string]any{
@@ -39,8 +45,15 @@ func (l *Lab) CustomResource(subresources ...string) Kind {
 			"type": "object", "properties": map[string]any{"spec": anything, "status": anything},
 		}},
 	}
-	for _, s := range subresources {
-		version["subresources"] = map[string]any{s: map[string]any{}}
+	if len(subresources) > 0 {
+		on := map[string]any{}
+		for _, s := range subresources {
+			on[s] = map[string]any{}
+			if s == "scale" {
+				on[s] = map[string]any{"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+			}
+		}
+		version["subresources"] = on
 	}
 	def.Object["spec"] = map[string]any{
 		"group": k.Group, "scope": "Namespaced",

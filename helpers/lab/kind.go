@@ -34,10 +34,16 @@ type Kind struct {
 
 // The kinds that several lessons use.
 var (
-	ConfigMap  = Kind{Kind: "ConfigMap", Version: "v1", Resource: "configmaps", Fields: "data"}
-	Secret     = Kind{Kind: "Secret", Version: "v1", Resource: "secrets", Fields: "stringData"}
-	Namespace  = Kind{Kind: "Namespace", Version: "v1", Resource: "namespaces", Cluster: true}
-	Lease      = Kind{Kind: "Lease", Group: "coordination.k8s.io", Version: "v1", Resource: "leases", Fields: "spec"}
+	ConfigMap = Kind{Kind: "ConfigMap", Version: "v1", Resource: "configmaps", Fields: "data"}
+	Secret    = Kind{Kind: "Secret", Version: "v1", Resource: "secrets", Fields: "stringData"}
+	Namespace = Kind{Kind: "Namespace", Version: "v1", Resource: "namespaces", Cluster: true}
+	Lease     = Kind{Kind: "Lease", Group: "coordination.k8s.io", Version: "v1", Resource: "leases", Fields: "spec"}
+	Pod       = Kind{
+		Kind: "Pod", Version: "v1", Resource: "pods", Fields: "spec",
+		Base: map[string]any{"spec": map[string]any{"containers": []any{
+			map[string]any{"name": "c", "image": "registry.example/shelf:1"},
+		}}},
+	}
 	Deployment = Kind{
 		Kind: "Deployment", Group: "apps", Version: "v1", Resource: "deployments", Fields: "spec",
 		Base: map[string]any{"spec": map[string]any{
@@ -96,7 +102,7 @@ func (k Kind) KeyOf(namespace, name string) string {
 // kindOf finds the kind of an object that a Client returned.
 func kindOf(o *Object) Kind {
 	gvk := o.GroupVersionKind()
-	for _, k := range []Kind{ConfigMap, Secret, Namespace, Lease, Deployment, crd} {
+	for _, k := range []Kind{ConfigMap, Secret, Namespace, Lease, Pod, Deployment, crd} {
 		if k.GVK() == gvk {
 			return k
 		}

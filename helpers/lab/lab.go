@@ -41,6 +41,11 @@ type Lab struct {
 	failure *Failure
 	cleanup []func()
 	clients sync.WaitGroup
+	facts   map[string][]string
+	customs int // how many custom resources the lesson has defined
+
+	order    func(a, b string) (int, error) // see Order
+	oneStore bool                           // see KeepAllInOneStore
 }
 
 // Failure is why a run of a lesson ended early. Either the claim did not hold, and Expected and Observed
@@ -124,6 +129,14 @@ func (l *Lab) AsUser(user string, groups ...string) *Client {
 	cfg, err := l.plane.control.AddUser(user, groups...)
 	l.Step(err, "adding the user "+user)
 	return &Client{lab: l, who: user, kind: ConfigMap, config: cfg}
+}
+
+// AsBearer is a client that names itself by a bearer token, and by nothing else.
+func (l *Lab) AsBearer(who, token string) *Client {
+	l.open()
+	cfg := rest.AnonymousClientConfig(l.plane.control.Admin())
+	cfg.BearerToken = token
+	return &Client{lab: l, who: who, kind: ConfigMap, config: cfg}
 }
 
 // AtSecondAPIServer is a client of a second kube-apiserver that works over the same etcd. It is started
@@ -261,6 +274,18 @@ func (l *Lab) Race(key string, slow func() error, fast func()) error {
 	held.Release()
 	return pending.Wait()
 }
+
+// WriteDown keeps a line that a document asks the reader to write down, for the notebook of the run; the
+// headings are those of package notebook.
+func (l *Lab) WriteDown(heading, format string, args ...any) {
+	if l.facts == nil {
+		l.facts = make(map[string][]string)
+	}
+	l.facts[heading] = append(l.facts[heading], fmt.Sprintf(format, args...))
+}
+
+// Facts are the lines that were written down, by heading.
+func (l *Lab) Facts() map[string][]string { return l.facts }
 
 // Step ends the lesson if a step on the way to the claim failed. what says what was being done.
 func (l *Lab) Step(err error, what string) {

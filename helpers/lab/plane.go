@@ -13,6 +13,7 @@ import (
 
 	"modrev/helpers/controlplane"
 	"modrev/helpers/kubeapiserver"
+	"modrev/helpers/notebook"
 	"modrev/helpers/wire"
 )
 
@@ -29,7 +30,10 @@ type Plane struct {
 	numbers  atomic.Int64
 	history  sync.RWMutex // see KeepHistory
 	second   second
+	apart    apart
 	upstream upstream
+	future   future
+	book     notebook.Notebook
 }
 
 // shared is the one control plane of the test binary.
@@ -69,6 +73,9 @@ func (p *Plane) start(ctx context.Context) error {
 		APIServerPath:     binary.Path,
 		EtcdServerOptions: p.wire.ServerOptions(),
 	})
+	if err == nil {
+		p.future.begin(p, p.control)
+	}
 	return err
 }
 
@@ -86,6 +93,9 @@ func (p *Plane) Started() bool {
 	defer p.mu.Unlock()
 	return p.started
 }
+
+// Notebook is what this run of the book writes down.
+func (p *Plane) Notebook() *notebook.Notebook { return &p.book }
 
 // Wire is the wire of the control plane.
 func (p *Plane) Wire() *wire.Wire { return &p.wire }
@@ -114,9 +124,10 @@ func (p *Plane) Stop() error {
 	if p.control == nil {
 		return nil
 	}
+	p.future.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
-	err := errors.Join(p.second.stop(ctx), p.control.Stop(ctx))
+	err := errors.Join(p.second.stop(ctx), p.apart.stop(ctx), p.control.Stop(ctx))
 	p.control, p.started = nil, false
 	if err != nil {
 		return fmt.Errorf("stopping the control plane: %w", err)

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 
@@ -13,6 +14,11 @@ import (
 // the answer's body. It sends it once: client-go otherwise repeats what was answered with 429 or a 5xx
 // and a Retry-After by itself, up to ten times (Request.request in k8s.io/client-go/rest/request.go).
 func (c *Client) TryRaw(verb, path, query string, body []byte) ([]byte, error) {
+	return c.TryRawWithin(c.lab.ctx, verb, path, query, body)
+}
+
+// TryRawWithin is TryRaw with a context of the caller's own, to give up with.
+func (c *Client) TryRawWithin(ctx context.Context, verb, path, query string, body []byte) ([]byte, error) {
 	cfg := c.Config()
 	cfg.GroupVersion = &schema.GroupVersion{Version: "v1"}
 	cfg.APIPath = "/"
@@ -25,7 +31,7 @@ func (c *Client) TryRaw(verb, path, query string, body []byte) ([]byte, error) {
 	if body != nil {
 		q = q.Body(body).SetHeader("Content-Type", "application/json")
 	}
-	res := q.Do(c.lab.ctx)
+	res := q.Do(ctx)
 	if err := res.Error(); err != nil {
 		return nil, err
 	}

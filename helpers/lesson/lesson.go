@@ -17,11 +17,15 @@ import (
 
 	"modrev/helpers/lab"
 	"modrev/helpers/source"
+	"modrev/helpers/wire"
 	"modrev/helpers/world"
 )
 
 // together makes all lessons run at once; without it they run one after another, as a book is read.
 var together = flag.Bool("together", false, "run all lessons of the book at once, in parallel")
+
+// bend shows what a broken lesson looks like.
+var bend = flag.Bool("bend", false, "take the first false world of each lesson for reality, to see it fail")
 
 // Claim is what one lesson teaches.
 type Claim struct {
@@ -104,7 +108,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	if err := c.check(); err != nil {
 		t.Fatal(err)
 	}
-	_, file, _, _ := runtime.Caller(1)
+	_, file, line, _ := runtime.Caller(1)
 	if path := os.Getenv(ledgerVariable); path != "" {
 		if err := enter(path, t.Name(), filepath.Base(file), c); err != nil {
 			t.Fatal(err)
@@ -123,13 +127,21 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	if c.Erratum != "" {
 		p.paragraph("Erratum: " + c.Erratum)
 	}
-	true1 := try(ctx, c, nil, steps)
-	p.page(true1)
-	artifacts(t, true1)
-	if true1.failure != nil {
-		p.failure(c, true1)
+	var reality *world.World
+	if *bend && len(c.worlds()) > 0 {
+		reality = &c.worlds()[0]
+		p.paragraph("(-bend: this run takes a world for real where " + reality.Where + ".)")
+	}
+	holds := try(ctx, c, reality, steps)
+	p.page(holds)
+	artifacts(t, holds)
+	if holds.failure != nil {
+		p.failure(c, holds)
 		t.Fail()
 		return
+	}
+	if reality == nil {
+		writeDown(t.Name(), filepath.Base(file), line, c, holds)
 	}
 	for _, w := range c.worlds() {
 		bent := try(ctx, c, &w, steps)
@@ -151,6 +163,8 @@ type run struct {
 	world   *world.World
 	page    []string
 	tape    []string
+	steps   []wire.Step
+	facts   map[string][]string
 	failure *lab.Failure
 }
 
@@ -168,7 +182,9 @@ func try(ctx context.Context, c Claim, w *world.World, steps func(*lab.Lab)) run
 		steps(l)
 	}()
 	<-done
-	return run{world: w, page: l.Page(), tape: l.Wire.Tape().Lines(0), failure: l.Failure()}
+	return run{
+		world: w, page: l.Page(), tape: l.Wire.Tape().Lines(0), steps: l.Wire.Tape().Steps(), facts: l.Facts(), failure: l.Failure(),
+	}
 }
 
 // defect says why a run in a false world does not prove that the claim can fail; nil when it does.

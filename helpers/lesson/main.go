@@ -21,8 +21,20 @@ import (
 func Main(m *testing.M, chapters []Chapter) int {
 	flag.Parse()
 	inReadingOrder(m, chapters)
-	code := m.Run()
+	answers, err := expected()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
 	p := lab.Shared()
+	for _, c := range chapters {
+		p.Notebook().Chapters = append(p.Notebook().Chapters, c.File)
+	}
+	code := m.Run()
+	if err := keepNotebook(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
 	if err := p.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
@@ -36,6 +48,7 @@ func Main(m *testing.M, chapters []Chapter) int {
 	if testing.Verbose() {
 		census(p)
 	}
+	grade(answers)
 	return code
 }
 

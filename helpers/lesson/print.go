@@ -56,6 +56,7 @@ func (p printer) failure(c Claim, r run) {
 		p.line("A step on the way to the claim could not be done. That says nothing about the claim yet.")
 	} else {
 		p.line("The claim does not hold here.")
+		p.line("")
 	}
 	for _, line := range message(c, r, "", allWire) {
 		p.line(line)

@@ -122,6 +122,7 @@ func (rt *recorder) RoundTrip(q *http.Request) (*http.Response, error) {
 	if q.URL.Query().Get("watch") != "" && resp.StatusCode == http.StatusOK {
 		// The body of a watch has no end to wait for.
 		rt.tap.tape.finished(call, func(c *Call) { c.Done, c.Code = true, resp.StatusCode })
+		resp.Body = newGated(rt.tap, rt.who, resp.Body)
 		return resp, nil
 	}
 	answer, err := io.ReadAll(resp.Body)
@@ -232,9 +233,10 @@ func ShortPath(path string) string {
 	return strings.Join(parts, "/")
 }
 
-func (c *Call) request() string {
+// Title is the request as one line.
+func (c *Call) Title() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s %s", c.Who, c.Verb, c.Path)
+	fmt.Fprintf(&b, "%s %s", c.Verb, c.Path)
 	if c.Format != "" {
 		b.WriteString(", " + c.Format)
 	}
@@ -259,10 +261,13 @@ func (c *Call) request() string {
 	return b.String()
 }
 
-// answer is the answer as one line, the exact message of a refusal cut to a readable length.
-func (c *Call) answer() string {
+func (c *Call) request() string { return c.Who + ": " + c.Title() }
+
+func (c *Call) answer() string { return c.Who + ": ← " + c.Outcome() }
+
+// Outcome is the answer as one line.
+func (c *Call) Outcome() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: ← ", c.Who)
 	switch {
 	case c.Err != nil && c.Done:
 		fmt.Fprintf(&b, "(%d, but the answer was lost)", c.Code)

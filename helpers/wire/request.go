@@ -50,6 +50,7 @@ type Request struct {
 	Method Method
 	From   string // which kube-apiserver sent it
 	Note   string // what the wire did to it: "held", or what a false world altered
+	Raced  bool   // something else was made to happen while it waited at etcd's door
 
 	Key, End            string // the key, and for a range its end
 	Limit               int64  // of a Range
@@ -163,6 +164,18 @@ func ShortKey(key string) string {
 
 // String is the request and its answer as one line that a person reads.
 func (r Request) String() string {
+	s := r.Question()
+	if answer := r.Outcome(); answer != "" {
+		s += " → " + answer
+	}
+	if r.Note != "" {
+		s += "  [" + r.Note + "]"
+	}
+	return s
+}
+
+// Question is the request without its answer.
+func (r Request) Question() string {
 	var b strings.Builder
 	switch r.Method {
 	case Txn:
@@ -202,16 +215,11 @@ func (r Request) String() string {
 	default:
 		fmt.Fprintf(&b, "%s %s", r.Method, ShortKey(r.Key))
 	}
-	if answer := r.answerString(); answer != "" {
-		b.WriteString(" → " + answer)
-	}
-	if r.Note != "" {
-		b.WriteString("  [" + r.Note + "]")
-	}
 	return b.String()
 }
 
-func (r Request) answerString() string {
+// Outcome is what etcd answered, "" for what has no answer.
+func (r Request) Outcome() string {
 	switch {
 	case r.Method == Watch || r.Method == Event:
 		return ""
@@ -232,7 +240,7 @@ func (r Request) answerString() string {
 	case r.Method == Range && r.End == "" && len(r.Found) == 1:
 		return fmt.Sprintf("mod_revision %d", r.Found[0].ModRevision)
 	case r.Method == Range && r.End == "":
-		return "nothing"
+		return fmt.Sprintf("nothing, store revision %d", r.StoreRevision)
 	case r.Method == Range || r.Method == RangeStream:
 		return fmt.Sprintf("%d of %d keys, store revision %d", len(r.Found), r.FoundInAll, r.StoreRevision)
 	}

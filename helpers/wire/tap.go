@@ -62,6 +62,7 @@ type Rule struct {
 	used   int
 	asleep bool
 	held   *Held
+	after  *Held // holds the answer
 }
 
 // AlterTxn makes a Rule that edits transactions.
@@ -86,6 +87,8 @@ type Tap struct {
 	httpRules []*HTTPRule
 	frozen    map[string]*Frozen
 	watches   map[string][]*watchStream
+
+	heldWatches map[string]*HeldWatches // by client
 }
 
 // Owner is the name that the Tap was opened with.
@@ -104,16 +107,21 @@ func (t *Tap) Close() {
 
 	t.mu.Lock()
 	t.closed = true
-	rules, frozen := t.rules, t.frozen
-	t.rules, t.httpRules, t.frozen = nil, nil, nil
+	rules, frozen, watches := t.rules, t.frozen, t.heldWatches
+	t.rules, t.httpRules, t.frozen, t.heldWatches = nil, nil, nil, nil
 	t.mu.Unlock()
 	for _, r := range rules {
-		if r.held != nil {
-			r.held.Release()
+		for _, h := range []*Held{r.held, r.after} {
+			if h != nil {
+				h.Release()
+			}
 		}
 	}
 	for _, f := range frozen {
 		f.Release()
+	}
+	for _, h := range watches {
+		h.Release()
 	}
 }
 
@@ -132,7 +140,6 @@ func (t *Tap) Add(r *Rule) (remove func()) {
 
 // Held is a request that waits at etcd's door.
 type Held struct {
-	what    string
 	arrived chan struct{}
 	release chan struct{}
 	once    sync.Once
@@ -140,15 +147,22 @@ type Held struct {
 
 // Hold makes the next request that matches wait until Release. Only that one: later ones pass.
 func (t *Tap) Hold(when Match) *Held {
-	h := &Held{arrived: make(chan struct{}), release: make(chan struct{})}
-	t.Add(&Rule{When: when, Note: "held until the rival had written", Times: 1, held: h})
-	return h
+	return t.HoldNoting(when, "held until the rival had written")
 }
 
 // HoldNoting is Hold with a note of the caller's own on the tape.
 func (t *Tap) HoldNoting(when Match, note string) *Held {
 	h := &Held{arrived: make(chan struct{}), release: make(chan struct{})}
 	t.Add(&Rule{When: when, Note: note, Times: 1, held: h})
+	return h
+}
+
+// HoldAnswer lets etcd execute the next request that matches, and makes its answer wait until Release.
+// [Held.Arrived] then says that it has been executed. If kube-apiserver gives up waiting, the answer is lost
+// to it, and what was stored stays.
+func (t *Tap) HoldAnswer(when Match) *Held {
+	h := &Held{arrived: make(chan struct{}), release: make(chan struct{})}
+	t.Add(&Rule{When: when, Note: "the answer was held", Times: 1, after: h})
 	return h
 }
 
@@ -200,6 +214,7 @@ func (t *Tap) pass(ctx context.Context, r *Request, m proto.Message,
 
 	var notes []string
 	for _, rule := range rules {
+		r.Raced = r.Raced || rule.held != nil || rule.Do != nil
 		if rule.Note != "" {
 			notes = append(notes, rule.Note)
 		}
@@ -239,6 +254,13 @@ func (t *Tap) pass(ctx context.Context, r *Request, m proto.Message,
 	resp, err := next(ctx, m)
 	if err == nil {
 		for _, rule := range rules {
+			if rule.after != nil {
+				close(rule.after.arrived)
+				select {
+				case <-rule.after.release:
+				case <-ctx.Done():
+				}
+			}
 			if rule.Answer != nil {
 				resp = proto.Clone(resp)
 				rule.Answer(resp)

@@ -9,7 +9,7 @@ import (
 )
 
 // tapeLength bounds what one Tape keeps, however long a lesson runs.
-const tapeLength = 4096
+const tapeLength = 16384
 
 // Tape is what one owner's clients said and what etcd was then asked, in order. It keeps the newest
 // entries, a few thousand of them. The zero value is ready; it is safe for concurrent use.
@@ -23,9 +23,48 @@ type Tape struct {
 // entry is one line of the tape: exactly one field is set.
 type entry struct {
 	etcd   *Request
-	call   *Call // an HTTP request
-	answer *Call // the answer to one
+	reply  *Request // the answer to a request to etcd; printed with the request
+	call   *Call    // an HTTP request
+	answer *Call    // the answer to one
 	remark string
+}
+
+// Step is one thing that happened on the way between a client, kube-apiserver and etcd. Exactly one field
+// is set. A Step of a request to etcd carries its answer, too, but stands where the request arrived; the
+// Reply stands where the answer was given.
+type Step struct {
+	Call   *Call    // a client sent an HTTP request
+	Ask    *Request // kube-apiserver asked etcd
+	Reply  *Request // etcd answered
+	Answer *Call    // kube-apiserver answered
+	Remark string   // something that the lesson wrote onto the tape
+}
+
+// Steps returns copies of what was recorded, in order and without the events of watches.
+func (tp *Tape) Steps() []Step {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	var out []Step
+	for _, e := range tp.entries {
+		switch {
+		case e.etcd != nil && e.etcd.Method == Event:
+		case e.etcd != nil:
+			r := *e.etcd
+			out = append(out, Step{Ask: &r})
+		case e.reply != nil:
+			r := *e.reply
+			out = append(out, Step{Reply: &r})
+		case e.call != nil:
+			c := *e.call
+			out = append(out, Step{Call: &c})
+		case e.answer != nil:
+			c := *e.answer
+			out = append(out, Step{Answer: &c})
+		default:
+			out = append(out, Step{Remark: e.remark})
+		}
+	}
+	return out
 }
 
 // Mark is a position on a Tape.
@@ -88,7 +127,7 @@ func (tp *Tape) Lines(m Mark) []string {
 	}
 	for _, e := range tp.after(m) {
 		switch {
-		case e.etcd != nil && e.etcd.Method == Event:
+		case e.reply != nil, e.etcd != nil && e.etcd.Method == Event:
 		case e.etcd != nil:
 			out = append(out, "    "+e.etcd.String())
 		case e.call != nil:
@@ -162,7 +201,7 @@ func (tp *Tape) redescribe(r, now *Request) {
 	}
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
-	now.From, now.Note = r.From, r.Note
+	now.From, now.Note, now.Raced = r.From, r.Note, r.Raced
 	if len(now.Compare) == 0 {
 		now.Key = r.Key
 	}
@@ -173,6 +212,7 @@ func (tp *Tape) answered(r *Request, resp proto.Message, err error) Request {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
 	r.answer(resp, err)
+	tp.add(entry{reply: r})
 	return *r
 }
 

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"path"
 	"strconv"
-	"sync"
 	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -146,15 +145,6 @@ var LibraryCreatesWhatIsMissing = Custom("the client's library creates what it i
 	})
 })
 
-// ClientDropsTheUID is the world in which a client leaves the uid out of every object that it sends.
-var ClientDropsTheUID = Custom("the client drops the uid from what it sends", func(l *lab.Lab) {
-	l.Wire.AddHTTP(&wire.HTTPRule{
-		When:    func(c *wire.Call) bool { return c.Verb == http.MethodPut || c.Verb == http.MethodPatch },
-		Note:    "the client dropped the uid",
-		Request: func(_ *http.Request, body []byte) []byte { return withoutMeta(body, "uid") },
-	})
-})
-
 // ClientDropsThePreconditions is the world in which a client's deletes lose their preconditions.
 var ClientDropsThePreconditions = Custom("the client drops the preconditions of its deletes", func(l *lab.Lab) {
 	l.Wire.AddHTTP(&wire.HTTPRule{
@@ -206,21 +196,6 @@ var NullsAreDropped = Custom("the client's encoder leaves out what is null", fun
 	})
 })
 
-// AGatewayAnswersForTheServer is the world in which something between client and server keeps the status
-// code of a refusal and replaces its body by a page of its own.
-var AGatewayAnswersForTheServer = Custom("a gateway keeps only the status code of a refusal", func(l *lab.Lab) {
-	l.Wire.AddHTTP(&wire.HTTPRule{
-		Note: "a gateway answered",
-		Answer: func(resp *http.Response, body []byte) []byte {
-			if resp.StatusCode < http.StatusBadRequest {
-				return body
-			}
-			resp.Header.Set("Content-Type", "text/html")
-			return []byte("<html><body>The gateway is sorry.</body></html>")
-		},
-	})
-})
-
 // FinalizersAreDropped is the world in which a client creates its objects without the finalizers that its
 // caller set.
 var FinalizersAreDropped = Custom("the client drops the finalizers of what it creates", func(l *lab.Lab) {
@@ -252,38 +227,6 @@ func withoutMeta(body []byte, field string) []byte {
 		}
 	})
 }
-
-// LibraryAddsTheUID is the world in which a client library adds the uid of the object that was read to every
-// replace.
-var LibraryAddsTheUID = Custom("the client's library adds the uid to every replace", func(l *lab.Lab) {
-	var mu sync.Mutex
-	uids := map[string]any{} // by name
-	l.Wire.AddHTTP(&wire.HTTPRule{
-		When: func(c *wire.Call) bool { return c.Who == "writer" && c.Verb == http.MethodPost },
-		Answer: func(_ *http.Response, body []byte) []byte {
-			return edit(body, func(o map[string]any) {
-				meta, _ := o["metadata"].(map[string]any)
-				name, _ := meta["name"].(string)
-				mu.Lock()
-				defer mu.Unlock()
-				uids[name] = meta["uid"]
-			})
-		},
-	})
-	l.Wire.AddHTTP(&wire.HTTPRule{
-		When: func(c *wire.Call) bool { return c.Who == "writer" && c.Verb == http.MethodPut },
-		Note: "the library added the uid",
-		Request: func(_ *http.Request, body []byte) []byte {
-			return edit(body, func(o map[string]any) {
-				meta, _ := o["metadata"].(map[string]any)
-				name, _ := meta["name"].(string)
-				mu.Lock()
-				defer mu.Unlock()
-				meta["uid"] = uids[name]
-			})
-		},
-	})
-})
 
 // IfMatchIsTheToken is the world in which the header If-Match is honoured: what it says takes the place of
 // the token in the body.

@@ -1,0 +1,79 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+
+	"modrev/helpers/controlplane"
+)
+
+// FutureRead is what came of a read "not older than" a revision that does not exist yet.
+type FutureRead struct {
+	ResourceVersion string // that was asked for
+	Err             error  // the answer
+}
+
+// future is one such read, sent when the control plane starts: the server takes three seconds over it, and
+// by the time a lesson asks they have passed.
+type future struct {
+	cancel context.CancelFunc
+	answer chan FutureRead
+	taken  atomic.Bool
+}
+
+// begin sends the read as soon as the server has all its caches: before, it would be refused at once.
+func (f *future) begin(p *Plane, control *controlplane.ControlPlane) {
+	ctx, cancel := context.WithCancel(context.Background())
+	f.cancel, f.answer = cancel, make(chan FutureRead, 1)
+	go func() {
+		if err := control.Healthy(ctx); err != nil {
+			f.answer <- FutureRead{Err: err}
+			return
+		}
+		f.answer <- readFromTheFuture(ctx, p, control)
+	}()
+}
+
+// stop ends the read if it is still under way.
+func (f *future) stop() {
+	if f.cancel == nil {
+		return
+	}
+	f.cancel()
+	if !f.taken.Load() {
+		<-f.answer
+	}
+}
+
+func readFromTheFuture(ctx context.Context, p *Plane, control *controlplane.ControlPlane) FutureRead {
+	l := New(ctx, p, "future")
+	defer l.Close()
+	resp, err := control.Etcd().Get(ctx, "/")
+	if err != nil {
+		return FutureRead{Err: fmt.Errorf("asking etcd for its revision: %w", err)}
+	}
+	f := FutureRead{ResourceVersion: strconv.FormatInt(resp.Header.Revision+1_000_000, 10)}
+	client := &Client{lab: l, kind: Namespace, config: control.Admin()}
+	l.opened = true // the namespace of this lab is of no use
+	_, f.Err = client.TryGetOnce("kube-system", "resourceVersion="+f.ResourceVersion)
+	return f
+}
+
+// ReadFromTheFuture reads an object "not older than" a revision that does not exist yet, and returns what
+// came of it. The first such read of a run was sent when the control plane started.
+func (l *Lab) ReadFromTheFuture() FutureRead {
+	l.open()
+	f := &l.plane.future
+	if f.taken.Swap(true) {
+		return readFromTheFuture(l.ctx, l.plane, l.plane.control)
+	}
+	select {
+	case answer := <-f.answer:
+		return answer
+	case <-l.ctx.Done():
+		l.Stuck("waiting for the answer to the read from the future", context.Cause(l.ctx))
+		return FutureRead{}
+	}
+}

@@ -1,0 +1,78 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Informer is client-go's cache of the objects of one kind in the namespace of a lesson: a list that a
+// watch keeps up to date, in the memory of a controller.
+type Informer struct {
+	client *Client
+	shared cache.SharedIndexInformer
+	lister cache.GenericLister
+}
+
+// Informer starts an informer on the party's kind and waits until it has read the list. Its requests stand
+// on the tape under the party's name, so that [wire.Tap.HoldWatches] can make it lag.
+func (c *Client) Informer() *Informer {
+	api, err := c.dynamic()
+	c.lab.Step(err, "starting an informer on "+c.kind.Resource)
+	generic := dynamicinformer.NewFilteredDynamicInformer(api, c.kind.GVR(), c.lab.Namespace, 0, cache.Indexers{}, nil)
+	i := &Informer{client: c, shared: generic.Informer(), lister: generic.Lister()}
+	ctx, cancel := context.WithCancel(c.lab.ctx)
+	c.lab.Cleanup(cancel)
+	c.lab.Go("the informer", func() error { i.shared.RunWithContext(ctx); return nil })
+	i.until("waiting for the first list of the informer on "+c.kind.Resource, func() (bool, error) {
+		return i.shared.HasSynced(), nil
+	})
+	return i
+}
+
+// Get reads an object from the cache, without a request.
+func (i *Informer) Get(name string) *Object {
+	o, err := i.TryGet(name)
+	i.client.lab.Step(err, "reading "+name+" from the informer's cache")
+	return o
+}
+
+// TryGet reads an object from the cache, without a request. That the cache does not have it is an error,
+// for which [IsNotFound] says true.
+func (i *Informer) TryGet(name string) (*Object, error) {
+	found, err := i.lister.ByNamespace(i.client.lab.Namespace).Get(name)
+	if err != nil {
+		return nil, err
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(found)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s from the informer's cache: %w", name, err)
+	}
+	return (&Object{Object: content}).DeepCopy(), nil
+}
+
+// Store is the store behind the cache.
+func (i *Informer) Store() cache.Store { return i.shared.GetStore() }
+
+// Reached is the resourceVersion up to which the cache has seen everything.
+func (i *Informer) Reached() string { return i.Store().LastStoreSyncResourceVersion() }
+
+// WaitFor waits until the cache has reached a resourceVersion, such as that of the answer to a write.
+func (i *Informer) WaitFor(resourceVersion string) {
+	i.until("waiting until the informer has reached "+resourceVersion, func() (bool, error) {
+		order, err := i.client.lab.Order(i.Reached(), resourceVersion)
+		return order >= 0, err
+	})
+}
+
+// until looks at a condition of the informer until it holds.
+func (i *Informer) until(what string, holds func() (bool, error)) {
+	const often = 2 * time.Millisecond
+	err := wait.PollUntilContextCancel(i.client.lab.ctx, often, true, func(context.Context) (bool, error) { return holds() })
+	i.client.lab.Step(err, what)
+}

@@ -1,0 +1,61 @@
+package world
+
+import (
+	"bytes"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"modrev/helpers/lab"
+	"modrev/helpers/wire"
+)
+
+var uid = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
+// UIDsBelongToNames is the world in which a recreated object is stored with the uid that the first object
+// of its name had.
+var UIDsBelongToNames = Custom("the uid belongs to the name: a recreated object is stored with the old one", func(l *lab.Lab) {
+	var mu sync.Mutex
+	first := map[string][]byte{}
+	l.Wire.Add(wire.AlterTxn(
+		func(r *wire.Request) bool {
+			return r.Method == wire.Txn && len(r.Compare) == 1 && r.Compare[0].Value == 0
+		},
+		"stored with the uid of the first object of this name",
+		func(txn *pb.TxnRequest) {
+			put := txn.Success[0].GetRequestPut()
+			own := uid.Find(put.GetValue())
+			if own == nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if first[string(put.Key)] == nil {
+				first[string(put.Key)] = bytes.Clone(own)
+			}
+			put.Value = bytes.ReplaceAll(put.Value, own, first[string(put.Key)])
+		}))
+})
+
+// AProxyTouchesTheSpec is the world in which a patch that is not about the spec of a Deployment brings along
+// a change of it, as a defaulting proxy or a mutating webhook can do it.
+var AProxyTouchesTheSpec = Custom("a proxy adds something to the spec whenever a Deployment is patched", func(l *lab.Lab) {
+	var count atomic.Int64
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool {
+			return c.Verb == http.MethodPatch && strings.HasPrefix(c.Path, "deployments/") && strings.Count(c.Path, "/") == 1
+		},
+		Note: "through the proxy",
+		Request: func(_ *http.Request, body []byte) []byte {
+			return edit(body, func(o map[string]any) {
+				if _, ok := o["spec"]; !ok {
+					o["spec"] = map[string]any{"revisionHistoryLimit": count.Add(1)}
+				}
+			})
+		},
+	})
+})

@@ -1,0 +1,193 @@
+package world
+
+import (
+	"encoding/json"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"modrev/helpers/lab"
+	"modrev/helpers/wire"
+)
+
+// AProxyKeepsAnswers is the world in which a proxy gives the first answer to a read to every later one.
+var AProxyKeepsAnswers = Custom("a proxy keeps the first answer to a read and gives it again", func(l *lab.Lab) {
+	var mu sync.Mutex
+	kept := map[string][]byte{}
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "answered by the proxy with what it kept",
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodGet && c.Query.Get("watch") == "" },
+		Answer: func(resp *http.Response, body []byte) []byte {
+			mu.Lock()
+			defer mu.Unlock()
+			where := resp.Request.URL.Path
+			if first, ok := kept[where]; ok {
+				return first
+			}
+			kept[where] = body
+			return body
+		},
+	})
+})
+
+// AGatewayHidesTheReason is the world in which a gateway between client and server lets the status of a
+// refusal pass and puts a page of its own in the place of what the server said.
+var AGatewayHidesTheReason = Custom("a gateway replaces what the server says about a refusal by a page of its own", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "the gateway hid the reason",
+		Answer: func(resp *http.Response, body []byte) []byte {
+			if resp.StatusCode < http.StatusBadRequest {
+				return body
+			}
+			resp.Header.Set("Content-Type", "text/plain")
+			return []byte("That did not work.")
+		},
+	})
+})
+
+// TheFirst is the world in which the first request with an HTTP method never reaches the server.
+func TheFirst(method string) World {
+	return Custom("the first "+method+" never reaches the server", func(l *lab.Lab) {
+		l.Wire.AddHTTP(&wire.HTTPRule{
+			Note: "it never left", Times: 1, Refuse: wire.ErrAnswerLost,
+			When: func(c *wire.Call) bool { return c.Verb == method },
+		})
+	})
+}
+
+// UnansweredWritesAreUndone is the world in which etcd does nothing whose answer will be lost.
+var UnansweredWritesAreUndone = Custom("etcd leaves undone what it cannot answer", func(l *lab.Lab) {
+	l.Wire.Add(wire.AlterTxn(
+		func(r *wire.Request) bool { return hasCompare(r) && strings.HasSuffix(r.Key, "-after") },
+		"the put was taken out", func(txn *pb.TxnRequest) { txn.Success = nil }))
+})
+
+// ClientNamesWhatItCreates is the world in which a client sends a name of its own making where it would have
+// asked the server to generate one.
+var ClientNamesWhatItCreates = Custom("the client makes the name itself", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "named by the client",
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPost },
+		Request: func(_ *http.Request, body []byte) []byte {
+			return edit(body, func(o map[string]any) {
+				meta, ok := o["metadata"].(map[string]any)
+				if prefix, generate := meta["generateName"].(string); ok && generate {
+					delete(meta, "generateName")
+					meta["name"] = prefix + "1"
+				}
+			})
+		},
+	})
+})
+
+// ClientDropsTheUID is the world in which a client's replace or apply forgets the uid.
+var ClientDropsTheUID = Custom("the client drops the uid from what it sends", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "the client dropped the uid",
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut || c.Format == "apply" },
+		Request: func(_ *http.Request, body []byte) []byte {
+			return edit(body, func(o map[string]any) {
+				if meta, ok := o["metadata"].(map[string]any); ok {
+					delete(meta, "uid")
+				}
+			})
+		},
+	})
+})
+
+// ClientsSendTheUID is the world in which clients remember the uid that a name had first, and put it into
+// every replace and every patch.
+var ClientsSendTheUID = Custom("clients put the uid that they know into every write", func(l *lab.Lab) {
+	var mu sync.Mutex
+	known := map[string]string{}
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPost || c.Format == "apply" },
+		Answer: func(_ *http.Response, body []byte) []byte {
+			var o struct{ Metadata struct{ Name, UID string } }
+			if json.Unmarshal(body, &o) == nil && o.Metadata.UID != "" {
+				mu.Lock()
+				defer mu.Unlock()
+				if known[o.Metadata.Name] == "" {
+					known[o.Metadata.Name] = o.Metadata.UID
+				}
+			}
+			return body
+		},
+	})
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "with the uid",
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut || c.Verb == http.MethodPatch },
+		Request: func(q *http.Request, body []byte) []byte {
+			mu.Lock()
+			uid := known[path.Base(q.URL.Path)]
+			mu.Unlock()
+			if uid == "" {
+				return body
+			}
+			return edit(body, func(o map[string]any) {
+				meta, ok := o["metadata"].(map[string]any)
+				if !ok {
+					meta = map[string]any{}
+					o["metadata"] = meta
+				}
+				meta["uid"] = uid
+			})
+		},
+	})
+})
+
+// RivalSignsAsTheWriter is the world in which the rival writes under the writer's name.
+var RivalSignsAsTheWriter = Custom("the rival writes under the writer's name", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "signed as the writer",
+		When: func(c *wire.Call) bool { return c.Who == "rival" && c.Verb != http.MethodGet },
+		Request: func(q *http.Request, body []byte) []byte {
+			query := q.URL.Query()
+			query.Set("fieldManager", "writer")
+			q.URL.RawQuery = query.Encode()
+			return body
+		},
+	})
+})
+
+// TheRivalChangesNothing is the world in which what the rival sends holds no change.
+var TheRivalChangesNothing = Custom("the rival's write changes nothing", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note:    "nothing was left of it",
+		When:    func(c *wire.Call) bool { return c.Who == "rival" && c.Verb == http.MethodPatch },
+		Request: func(*http.Request, []byte) []byte { return []byte(`{}`) },
+	})
+})
+
+// EveryWriteDoesTheWork is the world in which whoever writes sets what the others wait for, too.
+var EveryWriteDoesTheWork = Custom("whoever writes to a shelf also paints it blue", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "and painted it blue",
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPatch },
+		Request: func(_ *http.Request, body []byte) []byte {
+			return edit(body, func(o map[string]any) { o["data"] = map[string]any{"color": "blue"} })
+		},
+	})
+})
+
+// TheServerNeverSaysWhenToRepeat is the world in which no refusal carries a Retry-After.
+var TheServerNeverSaysWhenToRepeat = Custom("no refusal says when to try again", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "without Retry-After",
+		Answer: func(resp *http.Response, body []byte) []byte {
+			resp.Header.Del("Retry-After")
+			return body
+		},
+	})
+})
+
+// TokensCompareAsText is the world in which resourceVersions are compared as strings.
+var TokensCompareAsText = Custom("tokens are compared as text", func(l *lab.Lab) {
+	l.OrderBy(func(a, b string) (int, error) { return strings.Compare(a, b), nil })
+})
+
+// OneStoreForAll is the world in which events are kept in the same etcd as everything else.
+var OneStoreForAll = Custom("events are kept in the same etcd as everything else", func(l *lab.Lab) { l.KeepAllInOneStore() })
