@@ -43,7 +43,7 @@ func TestAStaleReplaceIsRefusedAndTheRivalsWriteSurvives(t *testing.T) {
 		read := l.Create("shelf", "color=red", "size=small")
 		rivals := l.Rival().Set("shelf", "color=blue")
 		_, err := l.TryReplace(read, "size=large")
-		stored := l.Peek(read)
+		stored := l.Peek("shelf")
 
 		table := l.Table("step", "token sent", "answer", "token after it", "color", "size")
 		table.Row("writer creates and keeps the answer", "", "201", read.GetResourceVersion(), "red", "small")
@@ -240,7 +240,7 @@ func TestAConflictingPatchRetriesAndAConflictingReplaceDoesNot(t *testing.T) {
 				shown = seen
 			}
 			own := seen.Count(wire.Txn) - 1 // one is the rival's
-			stored := l.Peek(read)
+			stored := l.Peek(name)
 			table.Row(what, own, lab.Brief(err), lab.Field(stored, "mine"), lab.Field(stored, "rival"))
 			return own, err
 		}
@@ -299,7 +299,7 @@ func TestPatchesWithoutATokenNeverConflictHoweverManyWritersThereAre(t *testing.
 			for _, err := range refused {
 				l.Conflicts(err, "a patch with a token", shelf)
 			}
-			fields := len(l.Peek(shelf).Object["data"].(map[string]any)) - 1
+			fields := len(l.Peek(name).Object["data"].(map[string]any)) - 1
 			table.Row(what, accepted, len(refused), l.KV(shelf).Version-1, fields)
 			l.Expect(accepted == fields, "every accepted patch is stored", "%d were accepted, %d are stored", accepted, fields)
 			return accepted
@@ -1123,7 +1123,7 @@ func TestAReplaceIsACompareAndSwapOnlyWithTheCallersOwnToken(t *testing.T) {
 			} else {
 				l.Conflicts(err, "the replace by one that came late", free)
 			}
-			table.Row(n+1, free.GetResourceVersion(), lab.Brief(err), lab.Field(l.Peek(free), "holderIdentity"))
+			table.Row(n+1, free.GetResourceVersion(), lab.Brief(err), lab.Field(l.Of(lab.Lease).Peek("lock"), "holderIdentity"))
 		}
 		table.End()
 		l.Expect(got == 1, "one client gets the lock", "%d of %d clients got the lock", got, clients)
@@ -1163,7 +1163,7 @@ func TestWritersNeedNoLockToWriteOneObject(t *testing.T) {
 			}
 		})
 		l.Step(errors.Join(failed...), "adding an entry")
-		entries := strings.Fields(lab.Field(l.Peek(shelf), "entries"))
+		entries := strings.Fields(lab.Field(l.Peek("shelf"), "entries"))
 		table := l.Table("writers", "entries stored", "storage writes", "refusals in all", "most of one writer")
 		total := 0
 		for _, n := range refusals {
@@ -1199,7 +1199,7 @@ func TestIfMatchMeansNothingHere(t *testing.T) {
 		}
 		l.Accepted(put("the current token", "nonsense", now), `a replace with the current token, If-Match: "nonsense"`)
 		l.Accepted(put("no token", read.GetResourceVersion(), lab.WithToken(read, "")), "a replace without a token, If-Match: the stale version")
-		l.Conflicts(put("a stale token", l.Peek(read).GetResourceVersion(), read), "a replace with a stale token, If-Match: the current version", read)
+		l.Conflicts(put("a stale token", l.Peek("shelf").GetResourceVersion(), read), "a replace with a stale token, If-Match: the current version", read)
 		table.End()
 	})
 }

@@ -86,3 +86,12 @@ func (l *Lab) Answered() string {
 	last := calls[len(calls)-1]
 	return strings.TrimSpace(fmt.Sprintf("%d %s", last.Code, last.Reason))
 }
+
+// DetailsOf are the details that the API gave with a refusal; the zero value if it gave none.
+func DetailsOf(err error) metav1.StatusDetails {
+	s, ok := statusOf(err)
+	if !ok || s.Details == nil {
+		return metav1.StatusDetails{}
+	}
+	return *s.Details
+}

@@ -358,7 +358,7 @@ func StaleText(o *Object) string {
 // Stored expects that etcd holds an object with the given fields ("color=blue") and without those that
 // are written with a minus ("-size").
 func (l *Lab) Stored(o *Object, fields ...string) {
-	got := l.Peek(o)
+	got := l.Of(kindOf(o)).Peek(o.GetName())
 	for _, f := range fields {
 		if name, absent := strings.CutPrefix(f, "-"); absent {
 			v, ok := lookup(got, name)

@@ -43,15 +43,6 @@ func (c *Client) GetCached(name string) *Object {
 	return o
 }
 
-// Peek reads the newest version of an object off the tape: to look at what came of a play is not part of it.
-func (l *Lab) Peek(o *Object) *Object {
-	client := l.quiet().Of(kindOf(o)).In(o.GetNamespace())
-	defer l.Wire.Tape().Pause()()
-	got, err := client.TryGet(o.GetName())
-	l.Step(err, "reading "+o.GetName()+" back")
-	return got
-}
-
 // Each runs do for 1 to n at once and waits for all of them. It returns how many succeeded, and the errors
 // of the others. Inside, use the methods that begin with Try.
 func (l *Lab) Each(n int, do func(n int) error) (succeeded int, failed []error) {
