@@ -224,7 +224,7 @@ func TestAPatchWithoutATokenNeverLeaksAConflict(t *testing.T) {
 			{"JSON patch", types.JSONPatchType, `[{"op":"add","path":"/data/c","value":"1"}]`},
 			{"apply", types.ApplyPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf"},"data":{"d":"1"}}`},
 		} {
-			l.Settle(l.Peek(shelf))
+			l.Settle(l.Peek("shelf"))
 			lost := l.Wire.Add(&wire.Rule{
 				When: wire.UpdateOf(key), Times: rivals, Note: "a rival was first",
 				Do: func(int) { _, _ = l.TryTouch(key) }, // an error here shows in the number of transactions
@@ -264,7 +264,7 @@ func TestAnUpdateStartsFromTheCacheAndTheCompareCatchesAStaleCopy(t *testing.T) 
 
 		l.Show("PATCH shelves/shelf, the cache is up to date", fresh)
 		l.Show("PATCH shelves/shelf, the cache does not know of the rival's write at "+rival.GetResourceVersion(), stale)
-		now := l.Peek(shelf)
+		now := shelves.Peek("shelf")
 		l.Expect(lab.Field(now, "size") == "9", "the rival's write survives",
 			"size=9, acknowledged to the rival, is gone: the patch was made from the cached copy of %s", shelf.GetResourceVersion())
 		l.Sends(fresh, "a patch with a cache that is up to date", "1 Txn")
@@ -365,7 +365,7 @@ func TestAStaleTokenIsRefusedEvenIfNothingWouldChange(t *testing.T) {
 		shelf := l.Create("shelf", "color=red")
 		l.Rival().Set("shelf", "color=blue")
 		l.Settle(l.Rival().Set("shelf", "color=red")) // by content it is again what it was
-		stored := l.Peek(shelf)
+		stored := l.Peek("shelf")
 
 		var stale, current error
 		refused := l.Record(func() { _, stale = l.TryReplace(lab.WithToken(stored, shelf.GetResourceVersion())) })
@@ -472,7 +472,7 @@ func TestWhatTheServerReadsInAToken(t *testing.T) {
 			var err error
 			sent := l.Record(func() { _, err = l.TryReplace(lab.WithToken(shelf, token), "color="+color) })
 			table.Row(fmt.Sprintf("%s: %q", what, token), lab.Brief(err), sent.Summary())
-			shelf = l.Peek(shelf)
+			shelf = l.Peek("shelf")
 			return err
 		}
 		l.Accepted(try("the newest one behind zeros", "000"+shelf.GetResourceVersion(), "blue"), "a replace with the token behind zeros")
@@ -510,7 +510,7 @@ func TestTheCompareIsWhatSavesTheRivalsWrite(t *testing.T) {
 				return err
 			}, func() { _, rival = l.Rival().TrySet("shelf", "size=9") })
 		})
-		now := l.Peek(shelf)
+		now := l.Peek("shelf")
 
 		table := l.Table("client", "patches", "is told", "is stored in the end")
 		table.Row("writer, whose transaction arrives last", "color=green", lab.Brief(writer), "color="+lab.Field(now, "color"))
@@ -537,7 +537,7 @@ func TestWithoutTheElseBranchARacedWriteEndsInAnErrorOfTheServer(t *testing.T) {
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		race := func(what string, do func() error) {
-			l.Settle(l.Peek(shelf))
+			l.Settle(l.Peek("shelf"))
 			var err error
 			sent := l.Record(func() {
 				err = l.Race(l.Key(shelf), do, func() {

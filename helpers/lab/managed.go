@@ -29,7 +29,7 @@ func (l *Lab) BackdateManagedFields(o *Object, time string) *Object {
 	l.Step(err, what)
 	moved := WithToken(o, strconv.FormatInt(put.Header.Revision, 10))
 	l.Settle(moved)
-	return l.Peek(o)
+	return l.Of(kindOf(o)).Peek(o.GetName())
 }
 
 // ManagedTimes are the times in an object's managedFields.

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"unicode/utf8"
@@ -46,8 +47,13 @@ func (l *Lab) Show(what string, seen wire.Requests) {
 	if len(seen) == 0 {
 		l.page.lines = append(l.page.lines, "      (no request reaches etcd)")
 	}
+	several := slices.ContainsFunc(seen, func(r wire.Request) bool { return r.From != seen[0].From })
 	for _, r := range seen {
-		l.page.lines = append(l.page.lines, hang("      ", r.String())...)
+		from := ""
+		if several { // with more than one apiserver, it matters which one asks
+			from = r.From + ": "
+		}
+		l.page.lines = append(l.page.lines, hang("      ", from+r.String())...)
 	}
 }
 

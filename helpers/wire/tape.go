@@ -116,6 +116,17 @@ func (tp *Tape) Calls(m Mark) []Call {
 	return out
 }
 
+// Answered counts the calls that were answered with an HTTP status.
+func Answered(calls []Call, code int) int {
+	n := 0
+	for _, c := range calls {
+		if c.Done && c.Code == code {
+			n++
+		}
+	}
+	return n
+}
+
 // Lines prints what was recorded after a position: each HTTP request, indented below it the requests to
 // etcd that arrived until the next, and the answer. Events of watches are left out.
 func (tp *Tape) Lines(m Mark) []string {
