@@ -17,6 +17,7 @@ import (
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
 	"modrev/helpers/notebook"
+	"modrev/helpers/prediction"
 	"modrev/helpers/source"
 	"modrev/helpers/wire"
 	"modrev/helpers/world"
@@ -97,6 +98,7 @@ func TestResourceVersionIsTheModRevisionOfItsKey(t *testing.T) {
 		}
 
 		table.End()
+		l.WriteDown(prediction.PairedNumbers, "equal")
 		l.Show("PUT configmaps/rv, with the resourceVersion of the step before", sent)
 	})
 }
@@ -208,6 +210,7 @@ func TestCreateRevisionEqualsModRevisionOnlyUntilTheFirstUpdate(t *testing.T) {
 		l.Expect(updated.CreateRevision == created.CreateRevision && updated.ModRevision > updated.CreateRevision,
 			"after an update only mod_revision has moved",
 			"create_revision %d, mod_revision %d", updated.CreateRevision, updated.ModRevision)
+		l.WriteDown(prediction.CreateRevision, "stays")
 		l.Expect(recreated.Version == 1 && recreated.CreateRevision == recreated.ModRevision,
 			"the new incarnation has version 1 and a create_revision of its own",
 			"version %d, create_revision %d, mod_revision %d", recreated.Version, recreated.CreateRevision, recreated.ModRevision)
@@ -343,6 +346,7 @@ func TestAnAcceptedPatchIsOneStorageWriteAndANoOpIsNone(t *testing.T) {
 
 		try("a patch that changes color", "1 Txn", merge(`{"data":{"color":"blue"}}`, metav1.PatchOptions{}))
 		try("a patch that changes nothing", "1 Range", merge(`{"data":{"color":"blue"}}`, metav1.PatchOptions{}))
+		l.WriteDown(prediction.NoOpCost, "1 Range")
 		try("a replace with a stale token", "1 Range", func() error {
 			_, err := l.TryReplace(shelf, "color=green")
 			return err

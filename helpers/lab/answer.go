@@ -24,9 +24,14 @@ func describe(err error) string {
 		return "no error"
 	}
 	if s, ok := statusOf(err); ok {
-		return fmt.Sprintf("%d %s: %s", s.Code, s.Reason, s.Message)
+		return fmt.Sprintf("%s: %s", codeOf(s), s.Message)
 	}
 	return err.Error()
+}
+
+// codeOf is the status code and the reason, where there is one.
+func codeOf(s metav1.Status) string {
+	return strings.TrimSpace(fmt.Sprintf("%d %s", s.Code, s.Reason))
 }
 
 // Describe is an error as the book prints it: status, reason and message of the API, or the error's text.
@@ -39,7 +44,7 @@ func Brief(err error) string {
 		return "200"
 	}
 	if s, ok := statusOf(err); ok {
-		return strings.TrimSpace(fmt.Sprintf("%d %s", s.Code, s.Reason))
+		return codeOf(s)
 	}
 	return err.Error()
 }
@@ -62,6 +67,33 @@ func HasCause(err error, cause metav1.CauseType) bool {
 func ContinueOf(err error) string {
 	s, _ := statusOf(err)
 	return s.ListMeta.Continue
+}
+
+// Names expects that a refusal names a resource and an object in its details.
+func (l *Lab) Names(err error, resource, name string) {
+	s, _ := statusOf(err)
+	l.Expect(s.Details != nil && s.Details.Kind == resource && s.Details.Name == name,
+		fmt.Sprintf("the details of the refusal name %s and %s", resource, name), "the details are %+v", s.Details)
+}
+
+// Answered is the answer to the newest request of the lesson's clients as a table shows it, with the code of
+// a success: "201".
+func (l *Lab) Answered() string {
+	calls := l.Wire.Tape().Calls(0)
+	if len(calls) == 0 {
+		return ""
+	}
+	last := calls[len(calls)-1]
+	return strings.TrimSpace(fmt.Sprintf("%d %s", last.Code, last.Reason))
+}
+
+// DetailsOf are the details that the API gave with a refusal; the zero value if it gave none.
+func DetailsOf(err error) metav1.StatusDetails {
+	s, ok := statusOf(err)
+	if !ok || s.Details == nil {
+		return metav1.StatusDetails{}
+	}
+	return *s.Details
 }
 
 // Root is an error as a table shows it: status and reason if it comes from the API, otherwise the error at

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +25,7 @@ type Client struct {
 	kind        Kind
 	namespace   string // another than the lesson's own
 	subresource string
+	header      http.Header // sent with every request
 	config      *rest.Config
 	api         dynamic.Interface
 }
@@ -60,7 +62,36 @@ func (c *Client) Config() *rest.Config {
 		cfg.UserAgent = c.who
 		cfg.Wrap(c.lab.Wire.Transport(c.who))
 	}
+	if c.header != nil {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return withHeader{c.header, next} })
+	}
 	return cfg
+}
+
+// WithHeader is the same party, sending one more HTTP header with every request.
+func (c *Client) WithHeader(name, value string) *Client {
+	d := *c
+	d.api = nil // its requests go another way
+	d.header = c.header.Clone()
+	if d.header == nil {
+		d.header = http.Header{}
+	}
+	d.header.Set(name, value)
+	return &d
+}
+
+// withHeader adds headers to requests.
+type withHeader struct {
+	header http.Header
+	next   http.RoundTripper
+}
+
+func (w withHeader) RoundTrip(q *http.Request) (*http.Response, error) {
+	q = q.Clone(q.Context())
+	for name, values := range w.header {
+		q.Header[name] = values
+	}
+	return w.next.RoundTrip(q)
 }
 
 // base is the rest.Config of the party without the tape.

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"modrev/helpers/source"
 	"modrev/helpers/wire"
 )
 
@@ -39,6 +40,7 @@ type Lab struct {
 	opened  bool
 	page    page
 	failure *Failure
+	skipped string // the reason, see Skip
 	cleanup []func()
 	clients sync.WaitGroup
 	facts   map[string][]string
@@ -46,6 +48,8 @@ type Lab struct {
 
 	order    func(a, b string) (int, error) // see Order
 	oneStore bool                           // see KeepAllInOneStore
+
+	sourceEdits []func(*source.Tree) *source.Tree // see BendSource
 }
 
 // Failure is why a run of a lesson ended early. Either the claim did not hold, and Expected and Observed
@@ -261,8 +265,13 @@ func (p *Pending) Wait() error {
 // transaction was built before fast began, and is executed after fast is done.
 func (l *Lab) Race(key string, slow func() error, fast func()) error {
 	held := l.Wire.Hold(wire.TxnOn(key))
-	pending := l.Go("the write that is held", slow)
-	if err := held.Arrived(l.ctx); err != nil {
+	ctx, cancel := context.WithCancelCause(l.ctx)
+	pending := l.Go("the write that is held", func() error {
+		err := slow()
+		cancel(fmt.Errorf("the write ended without sending one: %s", describe(err)))
+		return err
+	})
+	if err := held.Arrived(ctx); err != nil {
 		l.Stuck("holding the transaction on "+wire.ShortKey(key), err)
 	}
 	fast()
@@ -353,8 +362,7 @@ func StaleText(o *Object) string {
 // Stored expects that etcd holds an object with the given fields ("color=blue") and without those that
 // are written with a minus ("-size").
 func (l *Lab) Stored(o *Object, fields ...string) {
-	got, err := l.quiet().Of(kindOf(o)).TryGet(o.GetName())
-	l.Step(err, "reading "+o.GetName()+" back")
+	got := l.Of(kindOf(o)).Peek(o.GetName())
 	for _, f := range fields {
 		if name, absent := strings.CutPrefix(f, "-"); absent {
 			v, ok := lookup(got, name)

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"unicode/utf8"
@@ -25,6 +26,15 @@ func (l *Lab) Say(format string, args ...any) {
 	l.page.lines = append(l.page.lines, Wrap(fmt.Sprintf(format, args...), Width-4)...)
 }
 
+// Quote writes a text onto the page line by line as it stands; what is too wide goes on, deeper, in the next
+// line.
+func (l *Lab) Quote(text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		depth := len(line) - len(strings.TrimLeft(line, " "))
+		l.page.lines = append(l.page.lines, hang(line[:depth], line)...)
+	}
+}
+
 // Blank writes an empty line onto the page.
 func (l *Lab) Blank() { l.page.lines = append(l.page.lines, "") }
 
@@ -37,8 +47,13 @@ func (l *Lab) Show(what string, seen wire.Requests) {
 	if len(seen) == 0 {
 		l.page.lines = append(l.page.lines, "      (no request reaches etcd)")
 	}
+	several := slices.ContainsFunc(seen, func(r wire.Request) bool { return r.From != seen[0].From })
 	for _, r := range seen {
-		l.page.lines = append(l.page.lines, hang("      ", r.String())...)
+		from := ""
+		if several { // with more than one apiserver, it matters which one asks
+			from = r.From + ": "
+		}
+		l.page.lines = append(l.page.lines, hang("      ", from+r.String())...)
 	}
 }
 

@@ -21,6 +21,11 @@ import (
 func Main(m *testing.M, chapters []Chapter) int {
 	flag.Parse()
 	inReadingOrder(m, chapters)
+	answers, err := expected()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
 	p := lab.Shared()
 	for _, c := range chapters {
 		p.Notebook().Chapters = append(p.Notebook().Chapters, c.File)
@@ -40,9 +45,11 @@ func Main(m *testing.M, chapters []Chapter) int {
 			strings.Join(crowded, "\n          "))
 		code = max(code, 1)
 	}
+	fmt.Print(summary(p.Remarks()))
 	if testing.Verbose() {
 		census(p)
 	}
+	grade(answers)
 	return code
 }
 

@@ -5,22 +5,65 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"modrev/helpers/lab"
 	"modrev/helpers/notebook"
+	"modrev/helpers/prediction"
 )
 
 var notebookFile = flag.String("notebook", "", "write what the documents ask the reader to write down into this `file`")
 
 // writeDown keeps what a lesson showed for the notebook of the run.
-func writeDown(file string, line int, c Claim, r run) {
+func writeDown(test, file string, line int, c Claim, r run) {
 	book := lab.Shared().Notebook()
 	book.Add(notebook.Page{
-		File: file, Line: line, ID: c.ID, Says: c.Says, From: c.From, Read: c.Read.String(), Why: c.Why,
+		File: file, Line: line, Test: test, ID: c.ID, Says: c.Says, From: c.From, Read: c.Read.String(), Why: c.Why,
 		Erratum: c.Erratum, Lines: r.page, Steps: r.steps, Tape: r.tape,
 	})
 	for heading, lines := range r.facts {
 		book.WriteDown(heading, lines...)
+	}
+}
+
+var predictions = flag.String("predict", "", "compare what the reader wrote into this `file` with what the run shows")
+
+// expected reads the form that -predict names; nil without it.
+func expected() (prediction.Answers, error) {
+	if *predictions == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(*predictions)
+	if err != nil {
+		return nil, fmt.Errorf("reading your predictions: %w; the empty form is helpers/prediction/form.txt", err)
+	}
+	return prediction.Parse(*predictions, string(text))
+}
+
+// grade prints how the predictions compare with the run.
+func grade(a prediction.Answers) {
+	if a == nil {
+		return
+	}
+	book := lab.Shared().Notebook()
+	for _, line := range prediction.Grade(a,
+		func(name string) (string, bool) {
+			lines, ok := book.Fact(name)
+			return strings.Join(lines, " "), ok
+		},
+		func(claim string) (prediction.Lesson, bool) {
+			p, ok := book.Page(claim)
+			return prediction.Lesson{Test: p.Test, Says: p.Says, Why: p.Why}, ok
+		},
+	) {
+		if len(line) <= lab.Width {
+			fmt.Println(line)
+			continue
+		}
+		indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
+		for _, part := range lab.Wrap(line, lab.Width-len(indent)) {
+			fmt.Println(indent + part)
+		}
 	}
 }
 

@@ -120,7 +120,7 @@ func tail(tape []string, n int) []string {
 	var out []string
 	for _, line := range tape {
 		depth := len(line) - len(strings.TrimLeft(line, " "))
-		for i, part := range lab.Wrap(line, lab.Width-4-10-6-depth) {
+		for i, part := range lab.Wrap(line, lab.Width-4-10-6-depth-4) {
 			pad := strings.Repeat(" ", depth)
 			if i > 0 {
 				pad += "    "

@@ -21,6 +21,7 @@ import (
 type Page struct {
 	File string // the file of the lesson, one of Notebook.Chapters
 	Line int    // and where in it the lesson stands
+	Test string // the name of the test
 	ID   string // of the claim
 	Says string // the claim
 	From string // the document it comes from
@@ -70,6 +71,22 @@ func (n *Notebook) WriteDown(heading string, lines ...string) {
 		n.facts = make(map[string][]string)
 	}
 	n.facts[heading] = slices.Clone(lines)
+}
+
+// Fact is what was written down under a heading, and whether anything was.
+func (n *Notebook) Fact(heading string) ([]string, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	lines, ok := n.facts[heading]
+	return lines, ok
+}
+
+// Page is the page of a claim, and whether there is one.
+func (n *Notebook) Page(id string) (Page, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p, ok := n.pages[id]
+	return p, ok
 }
 
 // Empty says whether nothing was written down.

@@ -17,7 +17,7 @@ type Tape struct {
 	mu      sync.Mutex
 	entries []entry
 	dropped int
-	paused  bool
+	paused  int // how many pauses there are
 }
 
 // entry is one line of the tape: exactly one field is set.
@@ -116,6 +116,17 @@ func (tp *Tape) Calls(m Mark) []Call {
 	return out
 }
 
+// Answered counts the calls that were answered with an HTTP status.
+func Answered(calls []Call, code int) int {
+	n := 0
+	for _, c := range calls {
+		if c.Done && c.Code == code {
+			n++
+		}
+	}
+	return n
+}
+
 // Lines prints what was recorded after a position: each HTTP request, indented below it the requests to
 // etcd that arrived until the next, and the answer. Events of watches are left out.
 func (tp *Tape) Lines(m Mark) []string {
@@ -148,15 +159,18 @@ func (tp *Tape) Remark(format string, args ...any) {
 	tp.add(entry{remark: fmt.Sprintf(format, args...)})
 }
 
-// Pause stops the tape until the returned function is called: for what sets the stage.
+// Pause stops the tape until the returned function is called: for what sets the stage. Pauses may overlap.
 func (tp *Tape) Pause() (resume func()) {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
-	tp.paused = true
+	tp.paused++
+	var once sync.Once
 	return func() {
-		tp.mu.Lock()
-		defer tp.mu.Unlock()
-		tp.paused = false
+		once.Do(func() {
+			tp.mu.Lock()
+			defer tp.mu.Unlock()
+			tp.paused--
+		})
 	}
 }
 
@@ -176,7 +190,7 @@ func (tp *Tape) after(m Mark) []entry {
 }
 
 func (tp *Tape) add(e entry) {
-	if tp.paused {
+	if tp.paused > 0 {
 		return
 	}
 	if len(tp.entries) >= tapeLength {
@@ -214,6 +228,13 @@ func (tp *Tape) answered(r *Request, resp proto.Message, err error) Request {
 	r.answer(resp, err)
 	tp.add(entry{reply: r})
 	return *r
+}
+
+// update changes what the tape says of something.
+func (tp *Tape) update(change func()) {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	change()
 }
 
 func (tp *Tape) call(c *Call) {

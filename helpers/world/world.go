@@ -170,7 +170,12 @@ var ClientStampsItsWrites = Custom("the client stamps every write", func(l *lab.
 		When: func(c *wire.Call) bool { return c.Verb == http.MethodPatch },
 		Request: func(_ *http.Request, body []byte) []byte {
 			return edit(body, func(o map[string]any) {
-				o["metadata"] = map[string]any{"annotations": map[string]any{"stamp": strconv.FormatInt(count.Add(1), 10)}}
+				meta, ok := o["metadata"].(map[string]any)
+				if !ok {
+					meta = map[string]any{}
+					o["metadata"] = meta
+				}
+				meta["annotations"] = map[string]any{"stamp": strconv.FormatInt(count.Add(1), 10)}
 			})
 		},
 	})

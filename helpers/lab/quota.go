@@ -1,0 +1,41 @@
+package lab
+
+import (
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var resourceQuota = Kind{Kind: "ResourceQuota", Version: "v1", Resource: "resourcequotas", Fields: "spec"}
+
+// LimitConfigMaps makes a ResourceQuota named "quota" in the lesson's namespace, or changes it: hard
+// ConfigMaps are allowed, and used are said to exist (no controller counts them here). It returns the key of
+// the quota in etcd, once kube-apiserver's admission goes by the new numbers.
+func (l *Lab) LimitConfigMaps(hard, used int) (key string) {
+	l.open()
+	defer l.Wire.Tape().Pause()()
+	const name = "quota"
+	quotas := l.quiet().Of(resourceQuota)
+	if _, err := quotas.TryCreate(name); !apierrors.IsAlreadyExists(err) {
+		l.Step(err, "creating a quota")
+	}
+	spec := fmt.Sprintf(`{"spec":{"hard":{"count/configmaps":"%d"}}}`, hard)
+	_, err := quotas.TryPatch(name, types.MergePatchType, spec)
+	l.Step(err, "setting the quota")
+	status := fmt.Sprintf(`{"status":{"hard":{"count/configmaps":"%d"},"used":{"count/configmaps":"%d"}}}`, hard, used)
+	_, err = quotas.Sub("status").TryPatch(name, types.MergePatchType, status)
+	l.Step(err, "setting what the quota says is used")
+
+	probe, err := l.quiet().resource()
+	l.Step(err, "making a client")
+	l.Until("admission goes by the quota", func() (bool, error) {
+		_, err := probe.Create(l.ctx, l.New("probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil && !apierrors.IsForbidden(err) {
+			return false, err
+		}
+		return (err == nil) == (used < hard), nil
+	})
+	return resourceQuota.KeyOf(l.Namespace, name)
+}

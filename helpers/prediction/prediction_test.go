@@ -1,0 +1,48 @@
+package prediction
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheEmptyFormHasEveryQuestionAndNoAnswer(t *testing.T) {
+	answers, err := Parse("form.txt", Form)
+	require.NoError(t, err)
+	for _, q := range Questions() {
+		answer, ok := answers[q.Name]
+		require.True(t, ok, "the form asks %q", q.Name)
+		require.Empty(t, answer)
+	}
+	require.Len(t, answers, len(Questions()))
+}
+
+func TestAMalformedFormGetsItsLineNumberAndWhatWasExpected(t *testing.T) {
+	for name, c := range map[string]struct{ form, says string }{
+		"no colon":         {"# a comment\n\nresidues 0 1 2\n", "my.txt:3: expected a question, a colon and your answer"},
+		"unknown question": {"residue: 0\n", `my.txt:1: "residue" is not a question of the form: expected one of "residues"`},
+		"answered twice":   {"residues: 0\n\nresidues: 1\n", `my.txt:3: "residues" was answered further up already`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Parse("my.txt", c.form)
+			require.ErrorContains(t, err, c.says)
+		})
+	}
+}
+
+func TestAGradeSaysRightOrWrongAndWhyAndWhatToRead(t *testing.T) {
+	answers, err := Parse("my.txt", "residues: 0, 1, 2\nstale replace: 200 OK\npaired numbers:\n")
+	require.NoError(t, err)
+	shown := map[string]string{Residues: "0 1 2", StaleReplace: "409 Conflict", PairedNumbers: "equal"}
+	out := strings.Join(Grade(answers,
+		func(name string) (string, bool) { s, ok := shown[name]; return s, ok },
+		func(string) (Lesson, bool) { return Lesson{"TestX", "it is so", "a reason"}, true }), "\n")
+	require.Contains(t, out, "right   residues: 0 1 2\n")
+	require.Contains(t, out, `wrong   stale replace: you expected "200 OK", the run showed "409 Conflict".`)
+	require.Contains(t, out, "it is so, for a reason.")
+	require.Contains(t, out, "Read CF1: go test -v -run '^TestX$' .")
+	require.Contains(t, out, `empty   paired numbers: the run showed "equal"`)
+	require.Contains(t, out, "unseen  compare: the lesson of GU7 was not part of this run")
+	require.Contains(t, out, "1 right, 1 wrong.")
+}
