@@ -536,9 +536,11 @@ func TestOpaqueTokenOfAWriteWithoutAnAnswerIsUnknown(t *testing.T) {
 			l.Expect(next == row.next && knows == row.knows, row.what+": "+row.next.String(), "%s: %s, %s", row.what, lab.Root(err), next)
 		}
 		table.End()
-		l.Expect(lab.Root(errs["late-before"]) == lab.Root(errs["late-after"]) && lab.Brief(errs["etcd-before"]) == lab.Brief(errs["etcd-after"]),
-			"the answer is the same when it was stored and when it was not", "it is %s and %s, %s and %s",
-			lab.Root(errs["late-before"]), lab.Root(errs["late-after"]), lab.Brief(errs["etcd-before"]), lab.Brief(errs["etcd-after"]))
+		// Of the deadline this cannot be asserted: when it ends, kube-apiserver answers 504 in one of two ways, or,
+		// caught in the middle of an answer, breaks off the stream.
+		l.Expect(lab.Brief(errs["etcd-before"]) == lab.Brief(errs["etcd-after"]),
+			"the answer is the same when it was stored and when it was not", "it is %s and %s",
+			lab.Brief(errs["etcd-before"]), lab.Brief(errs["etcd-after"]))
 	})
 }
 
