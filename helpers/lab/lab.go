@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"modrev/helpers/source"
 	"modrev/helpers/wire"
 )
 
@@ -39,6 +40,7 @@ type Lab struct {
 	opened  bool
 	page    page
 	failure *Failure
+	skipped string // the reason, see Skip
 	cleanup []func()
 	clients sync.WaitGroup
 	facts   map[string][]string
@@ -46,6 +48,8 @@ type Lab struct {
 
 	order    func(a, b string) (int, error) // see Order
 	oneStore bool                           // see KeepAllInOneStore
+
+	sourceEdits []func(*source.Tree) *source.Tree // see BendSource
 }
 
 // Failure is why a run of a lesson ended early. Either the claim did not hold, and Expected and Observed

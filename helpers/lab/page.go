@@ -26,6 +26,15 @@ func (l *Lab) Say(format string, args ...any) {
 	l.page.lines = append(l.page.lines, Wrap(fmt.Sprintf(format, args...), Width-4)...)
 }
 
+// Quote writes a text onto the page line by line as it stands; what is too wide goes on, deeper, in the next
+// line.
+func (l *Lab) Quote(text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		depth := len(line) - len(strings.TrimLeft(line, " "))
+		l.page.lines = append(l.page.lines, hang(line[:depth], line)...)
+	}
+}
+
 // Blank writes an empty line onto the page.
 func (l *Lab) Blank() { l.page.lines = append(l.page.lines, "") }
 

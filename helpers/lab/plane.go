@@ -34,6 +34,7 @@ type Plane struct {
 	upstream upstream
 	future   future
 	book     notebook.Notebook
+	remarks  remarks
 }
 
 // shared is the one control plane of the test binary.

@@ -135,6 +135,9 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	holds := try(ctx, c, reality, steps)
 	p.page(holds)
 	artifacts(t, holds)
+	if holds.skipped != "" {
+		skip(t, c, holds.skipped)
+	}
 	if holds.failure != nil {
 		p.failure(c, holds)
 		t.Fail()
@@ -154,6 +157,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 		p.counterfactual(c, w, bent)
 	}
 	if c.CannotBend != "" {
+		lab.Shared().Remark(lab.Remark{About: unbending, ID: c.ID, Text: c.CannotBend})
 		p.paragraph("No world is shown in which this is false: " + c.CannotBend + ".")
 	}
 }
@@ -166,6 +170,7 @@ type run struct {
 	steps   []wire.Step
 	facts   map[string][]string
 	failure *lab.Failure
+	skipped string // the reason
 }
 
 // try runs the steps of a lesson in a lab of their own, in its own goroutine because a lesson ends by
@@ -184,12 +189,15 @@ func try(ctx context.Context, c Claim, w *world.World, steps func(*lab.Lab)) run
 	<-done
 	return run{
 		world: w, page: l.Page(), tape: l.Wire.Tape().Lines(0), steps: l.Wire.Tape().Steps(), facts: l.Facts(), failure: l.Failure(),
+		skipped: l.Skipped(),
 	}
 }
 
 // defect says why a run in a false world does not prove that the claim can fail; nil when it does.
 func defect(w world.World, r run) error {
 	switch {
+	case r.skipped != "":
+		return fmt.Errorf("it was skipped there (%s)", r.skipped)
 	case r.failure == nil:
 		return errors.New("nothing failed there: the lesson does not notice when its claim is false")
 	case r.failure.Stuck:

@@ -45,6 +45,7 @@ func Main(m *testing.M, chapters []Chapter) int {
 			strings.Join(crowded, "\n          "))
 		code = max(code, 1)
 	}
+	fmt.Print(summary(p.Remarks()))
 	if testing.Verbose() {
 		census(p)
 	}

@@ -42,7 +42,8 @@ type HTTPRule struct {
 	Note  string           // what is printed behind such a request
 	Times int              // how many requests the rule applies to; 0 means all
 
-	// Do runs before the request is sent; n counts from 1.
+	// Do runs before the request is sent; n counts from 1. Requests that Do causes are subject to the rule,
+	// too, when they match it.
 	Do func(n int)
 	// Request alters the request; it returns the body to send.
 	Request func(q *http.Request, body []byte) []byte
@@ -92,7 +93,7 @@ func (rt *recorder) RoundTrip(q *http.Request) (*http.Response, error) {
 	var refuse error
 	for _, rule := range rules {
 		if rule.Do != nil {
-			rule.Do(rule.used)
+			rule.Do(rule.n)
 		}
 		if rule.Request != nil {
 			body = rule.Request(q, body)
@@ -152,10 +153,16 @@ func (rt *recorder) RoundTrip(q *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-func (t *Tap) takeHTTP(c *Call) []*HTTPRule {
+// counted is a rule in its n-th use.
+type counted struct {
+	*HTTPRule
+	n int
+}
+
+func (t *Tap) takeHTTP(c *Call) []counted {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var out []*HTTPRule
+	var out []counted
 	var notes []string
 	for _, rule := range t.httpRules {
 		if rule.Times > 0 && rule.used >= rule.Times {
@@ -165,7 +172,7 @@ func (t *Tap) takeHTTP(c *Call) []*HTTPRule {
 			continue
 		}
 		rule.used++
-		out = append(out, rule)
+		out = append(out, counted{rule, rule.used})
 		if rule.Note != "" {
 			notes = append(notes, rule.Note)
 		}

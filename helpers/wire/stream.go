@@ -26,7 +26,10 @@ func (w *Wire) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 		defer s.end()
 		return handler(srv, s)
 	case pb.KV_RangeStream_FullMethodName:
-		return handler(srv, &rangeStream{ServerStream: ss, wire: w, from: from})
+		s := &rangeStream{ServerStream: ss, wire: w, from: from}
+		err := handler(srv, s)
+		s.end(err)
+		return err
 	}
 	return handler(srv, ss)
 }
@@ -87,6 +90,14 @@ func (s *watchStream) SendMsg(m any) error {
 		s.created(resp)
 		return s.ServerStream.SendMsg(resp)
 	case resp.WatchId == progressOfAll:
+		// A release may still be on its way here: what was kept back goes first.
+		for _, wt := range s.byID {
+			if s.frozen(wt) == nil {
+				if err := s.flush(wt); err != nil {
+					return err
+				}
+			}
+		}
 		return s.progress(resp)
 	}
 	wt := s.byID[resp.WatchId]
@@ -265,6 +276,9 @@ func (t *Tap) Freeze(key string) *Frozen {
 	f := &Frozen{tap: t, key: key, news: make(chan struct{}, 1)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.closed {
+		return f // nobody would thaw it
+	}
 	if t.frozen == nil {
 		t.frozen = make(map[string]*Frozen)
 	}
@@ -320,8 +334,12 @@ func (f *Frozen) Release() {
 	if f.tap.frozen[f.key] == f {
 		delete(f.tap.frozen, f.key)
 	}
+	_, still := f.tap.frozen[f.key] // by a later Freeze
 	streams := slices.Clone(f.tap.watches[f.key])
 	f.tap.mu.Unlock()
+	if still {
+		return
+	}
 	for _, s := range streams {
 		s.thaw(f.key)
 	}
@@ -349,6 +367,7 @@ type rangeStream struct {
 	from  string
 	tap   *Tap
 	asked *Request
+	rules []*Rule
 }
 
 func (s *rangeStream) RecvMsg(m any) error {
@@ -360,26 +379,30 @@ func (s *rangeStream) RecvMsg(m any) error {
 		return nil
 	}
 	s.asked = rangeOf(RangeStream, q)
-	s.asked.From, s.asked.Answered = s.from, true
+	s.asked.From = s.from
 	s.wire.count(s.asked)
 	if s.tap = s.wire.tapOf(s.asked.Key); s.tap == nil {
 		return nil
 	}
-	rules := s.tap.take(s.asked)
-	for _, rule := range rules {
-		s.asked.Note = rule.Note
-	}
+	s.rules = s.tap.take(s.asked)
+	s.asked.note(s.rules)
 	s.tap.tape.request(s.asked)
-	for _, rule := range rules {
+	for i, rule := range s.rules {
 		if rule.held != nil {
 			close(rule.held.arrived)
 			select {
 			case <-rule.held.release:
 			case <-s.Context().Done():
+				s.tap.wake(s.rules[i:]...)
 				return s.Context().Err()
 			}
 		}
+		if rule.Do != nil {
+			rule.Do(rule.used)
+			s.tap.wake(rule)
+		}
 		if rule.Err != nil {
+			s.tap.wake(s.rules[i:]...)
 			return rule.Err
 		}
 		if rule.Request != nil {
@@ -391,14 +414,45 @@ func (s *rangeStream) RecvMsg(m any) error {
 }
 
 func (s *rangeStream) SendMsg(m any) error {
-	if resp, ok := m.(*pb.RangeStreamResponse); ok && s.tap != nil {
-		part := resp.GetRangeResponse()
-		s.tap.tape.mu.Lock()
-		if rev := part.GetHeader().GetRevision(); rev > 0 {
-			s.asked.StoreRevision = rev
-		}
-		s.asked.found(part)
-		s.tap.tape.mu.Unlock()
+	resp, ok := m.(*pb.RangeStreamResponse)
+	if !ok || s.asked == nil {
+		return s.ServerStream.SendMsg(m)
 	}
-	return s.ServerStream.SendMsg(m)
+	for _, rule := range s.rules {
+		if rule.Answer != nil {
+			resp = proto.Clone(resp).(*pb.RangeStreamResponse)
+			rule.Answer(resp)
+		}
+	}
+	if s.tap == nil {
+		s.answered(resp)
+	} else {
+		s.tap.tape.update(func() { s.answered(resp) })
+	}
+	return s.ServerStream.SendMsg(resp)
+}
+
+// answered adds a part of the answer to the record.
+func (s *rangeStream) answered(resp *pb.RangeStreamResponse) {
+	part := resp.GetRangeResponse()
+	if rev := part.GetHeader().GetRevision(); rev > 0 {
+		s.asked.StoreRevision = rev
+	}
+	s.asked.found(part)
+}
+
+// end records how the call ended.
+func (s *rangeStream) end(err error) {
+	if s.asked == nil {
+		return
+	}
+	done := func() { s.asked.Answered, s.asked.Err = true, err }
+	if s.tap == nil {
+		done()
+	} else {
+		s.tap.tape.update(done)
+	}
+	if s.wire.Live != nil {
+		s.wire.Live(*s.asked)
+	}
 }

@@ -46,15 +46,16 @@ type Rule struct {
 	Note  string // what is printed behind such a request
 	Times int    // how many requests the rule applies to; 0 means all
 
-	// Do runs while the request waits at etcd's door. Requests that Do causes pass this rule by.
-	// n counts from 1.
+	// Do runs while the request waits at etcd's door. Requests that come meanwhile, such as those that Do
+	// causes, pass this rule by. n counts from 1.
 	Do func(n int)
 	// Request alters the request; it is given a copy that it may change: a *TxnRequest for a Txn, a
 	// *RangeRequest for a Range or RangeStream, and for an Event the *mvccpb.Event itself.
 	Request func(proto.Message)
 	// Err refuses the request: etcd never sees it.
 	Err error
-	// Answer alters what etcd answered, before kube-apiserver sees it.
+	// Answer alters what etcd answered, before kube-apiserver sees it; of a RangeStream, each part of it, a
+	// *RangeStreamResponse.
 	Answer func(proto.Message)
 	// Drop, for an Event, swallows it.
 	Drop bool
@@ -179,6 +180,27 @@ func (h *Held) Arrived(ctx context.Context) error {
 // Release lets the request go on. It may be called more than once, and before the request has arrived.
 func (h *Held) Release() { h.once.Do(func() { close(h.release) }) }
 
+// acts says whether a rule can do anything to a request of this kind. An event does not wait for anybody,
+// and the answer of a RangeStream comes in parts, so that it is not held.
+func (rule *Rule) acts(r *Request) bool {
+	switch r.Method {
+	case Event:
+		return rule.held == nil && rule.after == nil && rule.Do == nil
+	case RangeStream:
+		return rule.after == nil
+	}
+	return true
+}
+
+// wake has the rules that run something act again.
+func (t *Tap) wake(rules ...*Rule) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, rule := range rules {
+		rule.asleep = false
+	}
+}
+
 // take returns the rules that apply to a request and counts the use of each.
 func (t *Tap) take(r *Request) []*Rule {
 	t.mu.Lock()
@@ -188,7 +210,7 @@ func (t *Tap) take(r *Request) []*Rule {
 		if rule.asleep || (rule.Times > 0 && rule.used >= rule.Times) {
 			continue
 		}
-		if rule.When != nil && !rule.When(r) {
+		if !rule.acts(r) || (rule.When != nil && !rule.When(r)) {
 			continue
 		}
 		rule.used++
@@ -198,6 +220,18 @@ func (t *Tap) take(r *Request) []*Rule {
 		out = append(out, rule)
 	}
 	return out
+}
+
+// note says on a request what the rules do to it. It is called before the request is on the tape.
+func (r *Request) note(rules []*Rule) {
+	var notes []string
+	for _, rule := range rules {
+		r.Raced = r.Raced || rule.held != nil || rule.Do != nil
+		if rule.Note != "" {
+			notes = append(notes, rule.Note)
+		}
+	}
+	r.Note = strings.Join(notes, "; ")
 }
 
 // pass takes one request past the rules to etcd, and its answer back.
@@ -212,31 +246,23 @@ func (t *Tap) pass(ctx context.Context, r *Request, m proto.Message,
 		return resp, err
 	}
 
-	var notes []string
-	for _, rule := range rules {
-		r.Raced = r.Raced || rule.held != nil || rule.Do != nil
-		if rule.Note != "" {
-			notes = append(notes, rule.Note)
-		}
-	}
-	r.Note = strings.Join(notes, "; ")
+	r.note(rules)
 	entry := t.tape.request(r)
 	var refused error
-	for _, rule := range rules {
+	for i, rule := range rules {
 		if rule.held != nil {
 			close(rule.held.arrived)
 			select {
 			case <-rule.held.release:
 			case <-ctx.Done():
+				t.wake(rules[i:]...)
 				t.finish(entry, nil, ctx.Err())
 				return nil, ctx.Err()
 			}
 		}
 		if rule.Do != nil {
 			rule.Do(rule.used)
-			t.mu.Lock()
-			rule.asleep = false
-			t.mu.Unlock()
+			t.wake(rule)
 		}
 		if rule.Request != nil {
 			m = proto.Clone(m)

@@ -17,7 +17,7 @@ type Tape struct {
 	mu      sync.Mutex
 	entries []entry
 	dropped int
-	paused  bool
+	paused  int // how many pauses there are
 }
 
 // entry is one line of the tape: exactly one field is set.
@@ -159,15 +159,18 @@ func (tp *Tape) Remark(format string, args ...any) {
 	tp.add(entry{remark: fmt.Sprintf(format, args...)})
 }
 
-// Pause stops the tape until the returned function is called: for what sets the stage.
+// Pause stops the tape until the returned function is called: for what sets the stage. Pauses may overlap.
 func (tp *Tape) Pause() (resume func()) {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
-	tp.paused = true
+	tp.paused++
+	var once sync.Once
 	return func() {
-		tp.mu.Lock()
-		defer tp.mu.Unlock()
-		tp.paused = false
+		once.Do(func() {
+			tp.mu.Lock()
+			defer tp.mu.Unlock()
+			tp.paused--
+		})
 	}
 }
 
@@ -187,7 +190,7 @@ func (tp *Tape) after(m Mark) []entry {
 }
 
 func (tp *Tape) add(e entry) {
-	if tp.paused {
+	if tp.paused > 0 {
 		return
 	}
 	if len(tp.entries) >= tapeLength {
@@ -225,6 +228,13 @@ func (tp *Tape) answered(r *Request, resp proto.Message, err error) Request {
 	r.answer(resp, err)
 	tp.add(entry{reply: r})
 	return *r
+}
+
+// update changes what the tape says of something.
+func (tp *Tape) update(change func()) {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	change()
 }
 
 func (tp *Tape) call(c *Call) {

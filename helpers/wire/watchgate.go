@@ -70,7 +70,7 @@ func newGated(t *Tap, who string, body io.ReadCloser) *gated {
 // keep that event back.
 func (g *gated) Read(p []byte) (int, error) {
 	n, err := g.ReadCloser.Read(p)
-	if h := g.tap.gate(g.who); h != nil {
+	for h := g.tap.gate(g.who); h != nil; h = g.tap.gate(g.who) {
 		select {
 		case <-h.open:
 		case <-g.closed:

@@ -1,0 +1,587 @@
+// Chapter 3. The transaction behind it: what GuaranteedUpdate asks etcd, and what it does with the answer.
+package modrev
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"modrev/helpers/lab"
+	"modrev/helpers/lesson"
+	"modrev/helpers/notebook"
+	"modrev/helpers/source"
+	"modrev/helpers/wire"
+	"modrev/helpers/world"
+)
+
+// The shapes of kube-apiserver's transactions on the wire.
+const (
+	createTxn = "Txn if mod_revision(key) == 0 then Put"
+	updateTxn = "Txn if mod_revision(key) == M then Put else Get"
+	deleteTxn = "Txn if mod_revision(key) == M then Delete else Get"
+)
+
+func TestTheSourceOfAnUpdateComparesTheModRevisionOfTheKey(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "GU1", From: "D1 Do 5",
+		Says: "by the source, an update becomes an etcd transaction: if the mod_revision of the key is still that of the " +
+			"object which the update started from, then put, else get the current value",
+		Why: "the rule can be read, and not only be guessed from answers; here it is found by following the calls, so " +
+			"that it is found again when the code moves",
+		FalseIf:     world.TheSourceComparesTheVersion.Shows(`it compares Version`),
+		AlsoFalseIf: []world.World{world.TheSourceHasNoElse.Shows(`the else branch holds nothing`)},
+		Read:        source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Erratum: "the document looks in store.go of etcd3 for a clientv3.Compare. It stood there up to Kubernetes 1.31. " +
+			"Since 1.32 GuaranteedUpdate calls OptimisticPut, and it is etcd's own client that builds the Compare.",
+	}, func(l *lab.Lab) {
+		chain := l.UpdateTransaction()
+		l.Quote(chain.String())
+
+		l.Expect(len(chain.If) == 1 && len(chain.Then) == 1, "there is one compare and one operation if it holds",
+			"%d compares, %d operations", len(chain.If), len(chain.Then))
+		compare := chain.If[0]
+		l.Expect(compare.FieldName() == "mod_revision" && compare.Operator == "=",
+			"it compares ModRevision, for equality", "it compares %s, by %q", compare.Field, compare.Operator)
+		l.Expect(strings.HasPrefix(compare.Expects, "origState."), "with a field of the state that the update started from",
+			"with %s", compare.Expects)
+		l.Expect(chain.Then[0].Name == "OpPut", "the then branch puts", "it is %s", chain.Then[0])
+		l.Expect(len(chain.Else) == 1 && chain.Else[0].Name == "OpGet" && chain.Else[0].Sent != source.No,
+			"the else branch gets", "the else branch holds %s", branch(chain.Else))
+		l.Expect(chain.Retry.Again && chain.Retry.SecondRead == "", "a failed compare leads to another try without a read",
+			"%+v", chain.Retry)
+
+		l.Blank()
+		l.Say("So the Compare is on %s. It stands in %s, %s.", compare.FieldName(), compare.At.File, compare.At.Func)
+		l.WriteDown(notebook.TheCompare, "%s", compare.At)
+	})
+}
+
+// branch is a branch of a transaction in the source, in words.
+func branch(ops []source.Op) string {
+	if len(ops) == 0 {
+		return "nothing"
+	}
+	return fmt.Sprint(ops)
+}
+
+func TestTheWireSaysTheSameAsTheSource(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "GU2", From: "D1 Claim",
+		Says: "on the wire an update is one transaction with one compare: that the key's mod_revision equals the " +
+			"resourceVersion which the update started from",
+		Why:     "what the source says is also what etcd is asked; here the request itself is read",
+		FalseIf: world.EtcdComparesTheVersion.Shows(`compares version of .*/shelf == 1`),
+		Read:    source.Func("go.etcd.io/etcd/client/v3/kubernetes", "(*Client).OptimisticPut"),
+	}, func(l *lab.Lab) {
+		shelf := l.Create("shelf", "color=red")
+		l.Settle(shelf)
+		sent := l.Record(func() { l.Replace(shelf, "color=blue") })
+
+		l.Sends(sent, "a replace", "1 Txn")
+		txn := sent[0]
+		l.Expect(len(txn.Compare) == 1 && len(txn.Then) == 1 && len(txn.Else) == 1,
+			"it has one compare, and one operation in each branch", "it is: %s", txn.Shape())
+		compare := txn.Compare[0]
+		table := l.Table("part", "of the transaction, as etcd got it")
+		table.Row("if", fmt.Sprintf("%s of %s %s %d", compare.Field, wire.ShortKey(compare.Key), compare.Operator, compare.Value))
+		table.Row("then", txn.Then[0].Kind+" "+wire.ShortKey(txn.Then[0].Key))
+		table.Row("else", txn.Else[0].Kind+" "+wire.ShortKey(txn.Else[0].Key))
+		table.End()
+		l.Show("PUT configmaps/shelf, resourceVersion "+shelf.GetResourceVersion(), sent)
+
+		l.Expect(compare.Field == "mod_revision" && compare.Operator == "==" && compare.Value == number(shelf) &&
+			compare.Key == l.Key(shelf), "it compares mod_revision of the object's key with the resourceVersion "+shelf.GetResourceVersion(),
+			"it compares %s of %s %s %d", compare.Field, wire.ShortKey(compare.Key), compare.Operator, compare.Value)
+		l.Expect(txn.Shape() == updateTxn, "its shape is: "+updateTxn, "its shape is: %s", txn.Shape())
+	})
+}
+
+func TestTheCompareIsOnModRevisionBecauseAVersionStartsAgain(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "GU2b", From: "+",
+		Says: "because mod_revision never repeats for a key, a transaction that was built for one incarnation of an object " +
+			"cannot succeed on the next one",
+		Why: "version counts from 1 again for every incarnation: a compare on it would let a write through that was " +
+			"decided on another object (the ABA problem)",
+		FalseIf: world.EtcdComparesTheVersion.Shows(`the late replace was accepted`),
+		Read:    source.Func("go.etcd.io/etcd/client/v3/kubernetes", "(*Client).OptimisticPut"),
+	}, func(l *lab.Lab) {
+		first := l.Create("shelf", "color=red")
+		l.Settle(first)
+		var second *lab.Object
+		was := l.KV(first)
+
+		var late error
+		sent := l.Record(func() {
+			late = l.Race(l.Key(first), func() error {
+				_, err := l.TryReplace(lab.WithoutUID(first), "color=green")
+				return err
+			}, func() { second = l.Rival().Recreate("shelf", "color=blue") })
+		})
+
+		is := l.KV(second)
+		table := l.Table("incarnation", "mod_revision", "version")
+		table.Row("the first, which the replace was decided on", was.ModRevision, was.Version)
+		table.Row("the second, which is there when it arrives", is.ModRevision, is.Version)
+		table.End()
+		l.Show("PUT configmaps/shelf without a uid, held until the rival had deleted and created", sent.Only(wire.Txn))
+		l.Expect(late != nil, "the late replace is refused", "the late replace was accepted: %s of the second incarnation is gone",
+			"color=blue")
+		l.Conflicts(late, "the late replace", second)
+		l.Stored(second, "color=blue")
+	})
+}
+
+func TestACreateAndADeleteAreTheSameTransaction(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "GU3", From: "+",
+		Says: "a create is the same transaction with revision 0 and no else branch; a delete is the same with a delete in " +
+			"the then branch",
+		Why: "0 is the mod_revision of a key that does not exist, so one compare is enough for create, update and delete, " +
+			"and whoever comes second is refused",
+		FalseIf:     world.EtcdIgnoresTheCompareOfACreate.Shows(`a second create of the same name was accepted`),
+		AlsoFalseIf: []world.World{world.EtcdIgnoresTheCompare.Shows(`a delete is: Txn then Delete else Get`)},
+		Read:        source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).conditionalDelete"),
+	}, func(l *lab.Lab) {
+		var shelf *lab.Object
+		var again error
+		created := l.Record(func() { shelf = l.Create("shelf", "color=red") })
+		second := l.Record(func() { _, again = l.TryCreate("shelf", "color=blue") })
+		l.Settle(shelf)
+		deleted := l.Record(func() { l.Delete("shelf") })
+
+		l.Show("POST configmaps/shelf", created)
+		l.Show("POST configmaps/shelf once more; the read is for the error: is the old one being deleted?", second)
+		l.Show("DELETE configmaps/shelf; the read is for finalizers and grace", deleted)
+		l.Refused(again, "a second create of the same name", http.StatusConflict, metav1.StatusReasonAlreadyExists)
+		l.Sends(created, "a create", "1 Txn")
+		l.Expect(created[0].Shape() == createTxn, "a create is: "+createTxn, "a create is: %s", created[0].Shape())
+		l.Sends(deleted, "a delete", "1 Range, 1 Txn")
+		txn := deleted.Only(wire.Txn)[0]
+		l.Expect(txn.Shape() == deleteTxn && txn.Compare[0].Value == number(shelf),
+			"a delete is: "+deleteTxn, "a delete is: %s", txn.Shape())
+	})
+}
+
+func TestTheElseBranchReturnsTheCurrentValueSoARetryReadsNothing(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "GU4", From: "D1 Do 5, Expect 3",
+		Says: "a failed compare brings the current value back in its else branch, and the apiserver goes on from that: " +
+			"between the failed transaction and the next there is no read, and the next compares what the else branch returned",
+		Why: "losing a race costs one round trip to etcd and not two; and what the else branch says is believed, even that " +
+			"the object is gone",
+		FalseIf: world.TheElseBranchFindsNothing.Shows(`the raced patch was refused: 404 NotFound`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).getState"),
+	}, func(l *lab.Lab) {
+		shelf := l.Create("shelf", "color=red")
+		l.Settle(shelf)
+		var raced error
+		sent := l.Record(func() {
+			raced = l.Race(l.Key(shelf), func() error {
+				_, err := l.TrySet("shelf", "color=green")
+				return err
+			}, func() { l.Rival().Set("shelf", "size=9") })
+		})
+
+		l.Accepted(raced, "the raced patch")
+		l.Show("PATCH configmaps/shelf: held, then the rival's, then the retry", sent)
+		l.Sends(sent, "a patch that loses once, with the rival's own transaction", "3 Txn")
+		failed, retry := sent[0], sent[2]
+		l.Expect(!failed.Succeeded && len(failed.Found) == 1, "the else branch returns the key", "it returned %v", failed.Found)
+		l.Expect(retry.Compare[0].Value == failed.Found[0].ModRevision,
+			"the retry compares the mod_revision that the else branch returned",
+			"the else branch returned %d, the retry compares %d", failed.Found[0].ModRevision, retry.Compare[0].Value)
+		l.Stored(shelf, "color=green", "size=9")
+	})
+}
+
+func TestAPatchWithoutATokenNeverLeaksAConflict(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "GU4b", From: "+",
+		Says: "a patch or an apply that carries no token is never answered with the conflict of a lost race, in whatever " +
+			"format and however many rivals win before it: each loss is one more transaction",
+		Why: "whoever sees that conflict from a patch should look for a token in what was sent, and not for a race in " +
+			"the server",
+		FalseIf: world.PatchesCarryAToken.Shows(`merge patch was refused: 409 Conflict`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Answers: "#19 #20",
+	}, func(l *lab.Lab) {
+		const rivals = 20
+		shelf := l.Create("shelf", "color=red")
+		key := l.Key(shelf)
+		table := l.Table("format", "rivals that win before it", "answer", "to etcd")
+		for _, patch := range []struct {
+			name   string
+			format types.PatchType
+			body   string
+		}{
+			{"merge patch", types.MergePatchType, `{"data":{"a":"1"}}`},
+			{"strategic merge patch", types.StrategicMergePatchType, `{"data":{"b":"1"}}`},
+			{"JSON patch", types.JSONPatchType, `[{"op":"add","path":"/data/c","value":"1"}]`},
+			{"apply", types.ApplyPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf"},"data":{"d":"1"}}`},
+		} {
+			l.Settle(l.Peek("shelf"))
+			lost := l.Wire.Add(&wire.Rule{
+				When: wire.UpdateOf(key), Times: rivals, Note: "a rival was first",
+				Do: func(int) { _, _ = l.TryTouch(key) }, // an error here shows in the number of transactions
+			})
+			var err error
+			sent := l.Record(func() { _, err = l.TryPatch("shelf", patch.format, patch.body) })
+			lost()
+			table.Row(patch.name, rivals, lab.Brief(err), sent.Summary())
+			l.Accepted(err, "the "+patch.name)
+			l.Sends(sent, "the "+patch.name, fmt.Sprintf("%d Txn", rivals+1))
+		}
+		table.End()
+		l.Stored(shelf, "color=red", "a=1", "b=1", "c=1", "d=1")
+	})
+}
+
+func TestAnUpdateStartsFromTheCacheAndTheCompareCatchesAStaleCopy(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "GU5", From: "+",
+		Says: "in the good case an update does not read etcd at all: it starts from the copy in the apiserver's watch " +
+			"cache, and if that copy is stale, the compare finds it out",
+		Why: "an update costs etcd one round trip, and a cache that lags makes it slower, never wrong: only the compare " +
+			"makes it safe to start from a copy",
+		FalseIf: world.EtcdIgnoresTheCompare.Shows(`size=9, acknowledged to the rival, is gone`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).GuaranteedUpdate"),
+	}, func(l *lab.Lab) {
+		kind := l.CustomResource()
+		shelves, rivals := l.Of(kind), l.Rival().Of(kind)
+		shelf := shelves.Create("shelf", "color=red")
+		l.Settle(shelf)
+		fresh := l.Record(func() { shelf = shelves.Set("shelf", "color=blue") })
+		l.Settle(shelf)
+
+		l.Wire.Freeze(kind.StoragePrefix())
+		rival := rivals.Set("shelf", "size=9")
+		stale := l.Record(func() { shelves.Set("shelf", "color=green") })
+
+		l.Show("PATCH shelves/shelf, the cache is up to date", fresh)
+		l.Show("PATCH shelves/shelf, the cache does not know of the rival's write at "+rival.GetResourceVersion(), stale)
+		now := shelves.Peek("shelf")
+		l.Expect(lab.Field(now, "size") == "9", "the rival's write survives",
+			"size=9, acknowledged to the rival, is gone: the patch was made from the cached copy of %s", shelf.GetResourceVersion())
+		l.Sends(fresh, "a patch with a cache that is up to date", "1 Txn")
+		l.Sends(stale, "a patch with a stale cache", "2 Txn")
+		l.Expect(stale[0].Compare[0].Value == number(shelf) && stale[1].Compare[0].Value == number(rival),
+			"the first transaction compares the cached number, the second the rival's",
+			"they compare %d and %d", stale[0].Compare[0].Value, stale[1].Compare[0].Value)
+	})
+}
+
+func TestWhatACachedCopyWouldRefuseIsReadOnceMoreBeforeItIsRefused(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "GU5b", From: "+",
+		Says: "an error that follows from a cached copy, and a change that is none to it, are not believed before the key " +
+			"was read from etcd",
+		Why: "a compare protects what is written; a refusal and a no-op write nothing, so they are checked by a read: a " +
+			"cache that lags cannot turn a good request away",
+		FalseIf: world.ReadsShowTheVersionBefore.Shows(`the replace with the newest token was refused: 409 Conflict`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+	}, func(l *lab.Lab) {
+		kind := l.CustomResource()
+		shelves := l.Of(kind)
+		l.Settle(shelves.Create("shelf", "color=red"))
+		l.Wire.Freeze(kind.StoragePrefix())
+		shelf := l.Rival().Of(kind).Set("shelf", "color=blue")
+
+		table := l.Table("request, while the cache still says color=red", "by the cached copy", "answer", "to etcd")
+		try := func(what, cached string, do func() error) {
+			var err error
+			sent := l.Record(func() { err = do() })
+			table.Row(what, cached, lab.Brief(err), sent.Summary())
+			l.Accepted(err, what)
+			l.Sends(sent, what, "1 Range, 1 Txn")
+		}
+		try("the replace with the newest token", "a conflict", func() error {
+			_, err := shelves.TryReplace(shelf, "color=green")
+			return err
+		})
+		l.Stored(shelf, "color=green")
+		try("the patch to color=red", "no change", func() error {
+			_, err := shelves.TrySet("shelf", "color=red")
+			return err
+		})
+		table.End()
+		l.Stored(shelf, "color=red")
+	})
+}
+
+func TestANoOpNeverBecomesATransaction(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "GU6", From: "+",
+		Says: "a request that changes nothing never becomes a transaction: one read to be sure, and the answer is 200 with " +
+			"the number that the object already has",
+		Why: "a 200 does not mean that something was stored; to change a field and to change it back, however, are two " +
+			"writes",
+		FalseIf: world.ClientStampsItsWrites.Shows(`an empty merge patch cost etcd: 1 Txn`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Answers: "#55",
+	}, func(l *lab.Lab) {
+		body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf"},"data":{"color":"red"}}`
+		shelf := l.Patch("shelf", types.ApplyPatchType, body)
+		l.Settle(shelf)
+		table := l.Table("request", "answer", "to etcd", "resourceVersion")
+		table.Row("apply color=red, which creates it", "201", "", shelf.GetResourceVersion())
+		try := func(what, cost string, do func() (*lab.Object, error)) {
+			var o *lab.Object
+			var err error
+			sent := l.Record(func() { o, err = do() })
+			l.Step(err, what)
+			l.Settle(o)
+			table.Row(what, lab.Brief(err), sent.Summary(), o.GetResourceVersion())
+			l.Sends(sent, what, cost)
+			l.Expect((cost == "1 Range") == (number(o) == number(shelf)), "the number moves with a write and only then",
+				"it was %s, it is %s after %s", shelf.GetResourceVersion(), o.GetResourceVersion(), what)
+		}
+		patch := func(format types.PatchType, body string) func() (*lab.Object, error) {
+			return func() (*lab.Object, error) { return l.TryPatch("shelf", format, body) }
+		}
+		try("an identical replace", "1 Range", func() (*lab.Object, error) { return l.TryReplace(shelf) })
+		try("an empty merge patch", "1 Range", patch(types.MergePatchType, `{}`))
+		try("an empty JSON patch", "1 Range", patch(types.JSONPatchType, `[]`))
+		try("the same apply again", "1 Range", patch(types.ApplyPatchType, body))
+		try("a patch to color=blue", "1 Txn", patch(types.MergePatchType, `{"data":{"color":"blue"}}`))
+		try("and back to color=red", "1 Txn", patch(types.MergePatchType, `{"data":{"color":"red"}}`))
+		table.End()
+	})
+}
+
+func TestAStaleTokenIsRefusedEvenIfNothingWouldChange(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "GU6b", From: "+",
+		Says: "a stale token is refused even when the content is that which is stored: the token is looked at before the " +
+			"content is",
+		Why:     "that nothing would change is no answer to the question whether the sender has seen the newest version",
+		FalseIf: world.ClientDropsTheToken.Shows(`a replace with a stale token and the stored content was accepted`),
+		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+	}, func(l *lab.Lab) {
+		shelf := l.Create("shelf", "color=red")
+		l.Rival().Set("shelf", "color=blue")
+		l.Settle(l.Rival().Set("shelf", "color=red")) // by content it is again what it was
+		stored := l.Peek("shelf")
+
+		var stale, current error
+		refused := l.Record(func() { _, stale = l.TryReplace(lab.WithToken(stored, shelf.GetResourceVersion())) })
+		accepted := l.Record(func() { _, current = l.TryReplace(stored) })
+
+		l.Show("PUT configmaps/shelf, as it is stored, resourceVersion "+shelf.GetResourceVersion()+": "+lab.Brief(stale), refused)
+		l.Show("PUT configmaps/shelf, as it is stored, resourceVersion "+stored.GetResourceVersion()+": "+lab.Brief(current), accepted)
+		l.Expect(stale != nil, "a replace with a stale token and the stored content is refused",
+			"a replace with a stale token and the stored content was accepted")
+		l.Conflicts(stale, "a replace with a stale token and the stored content", shelf)
+		l.Accepted(current, "the same replace with the newest token")
+		l.Sends(refused, "the refusal", "1 Range")
+		l.Sends(accepted, "the no-op", "1 Range")
+	})
+}
+
+func TestARepeatedApplyDoesNotEvenRenewItsTime(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "GU6c", From: "+",
+		Says: "an apply that is repeated years later writes nothing: the time in managedFields is not brought up to date " +
+			"unless something else is",
+		Why: "a controller may apply what it wants as often as it likes; and the time says when a manager last changed " +
+			"something, not when it was last there",
+		FalseIf: world.ClientStampsItsWrites.Shows(`the same apply again cost etcd: 1 Txn`),
+		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager", "IgnoreManagedFieldsTimestampsTransformer"),
+		Answers: "#54",
+	}, func(l *lab.Lab) {
+		kind := l.CustomResource()
+		shelves := l.Of(kind)
+		apply := func(color string) (*lab.Object, wire.Requests) {
+			var o *lab.Object
+			body := fmt.Sprintf(`{"apiVersion":%q,"kind":"Shelf","metadata":{"name":"shelf"},"spec":{"color":%q}}`,
+				kind.Group+"/"+kind.Version, color)
+			sent := l.Record(func() { o = shelves.Patch("shelf", types.ApplyPatchType, body) })
+			l.Settle(o)
+			return o, sent
+		}
+		applied, _ := apply("red")
+		// Custom resources are stored as JSON: the time is set back in etcd itself, so that nobody waits.
+		old := l.BackdateManagedFields(applied, "2020-01-01T00:00:00Z")
+		again, sent := apply("red")
+		changed, write := apply("blue")
+
+		table := l.Table("step", "to etcd", "resourceVersion", "time in managedFields")
+		table.Row("apply color=red, its time set back in etcd", "", old.GetResourceVersion(), lab.ManagedTimes(old))
+		table.Row("the same apply again", sent.Summary(), again.GetResourceVersion(), lab.ManagedTimes(again))
+		table.Row("apply color=blue", write.Summary(), changed.GetResourceVersion(), "(now)")
+		table.End()
+		l.Sends(sent, "the same apply again", "1 Range")
+		l.Expect(lab.ManagedTimes(again) == lab.ManagedTimes(old) && number(again) == number(old),
+			"time and number stay", "time %s, resourceVersion %s", lab.ManagedTimes(again), again.GetResourceVersion())
+		l.Sends(write, "an apply that changes color", "1 Txn")
+		l.Expect(lab.ManagedTimes(changed) != lab.ManagedTimes(old), "a change renews the time", "it is %s", lab.ManagedTimes(changed))
+	})
+}
+
+func TestAResourceVersionPreconditionIsATransactionThatComparesModRevision(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "GU7", From: "D1 Write down",
+		Says: "a resourceVersion precondition is a Txn whose compare is on mod_revision",
+		Why: "this is the sentence that the document asks its reader to complete; the source and the wire complete it " +
+			"with the same word",
+		FalseIf:     world.TheSourceComparesTheVersion.Shows(`by the source it is on version`),
+		AlsoFalseIf: []world.World{world.EtcdComparesTheVersion.Shows(`on the wire it is on version`)},
+		Read:        source.Func("go.etcd.io/etcd/client/v3/kubernetes", "(*Client).OptimisticPut"),
+	}, func(l *lab.Lab) {
+		const field = "mod_revision"
+		compare := l.UpdateTransaction().If[0]
+		l.Expect(compare.FieldName() == field, "by the source the compare is on "+field,
+			"by the source it is on %s", compare.FieldName())
+
+		shelf := l.Create("shelf", "color=red")
+		l.Settle(shelf)
+		sent := l.Record(func() { l.Replace(shelf, "color=blue") }).Only(wire.Txn)
+		l.Expect(len(sent) == 1 && len(sent[0].Compare) == 1, "a replace is one transaction with one compare", "it sent %v", sent)
+		l.Expect(sent[0].Compare[0].Field == field, "on the wire the compare is on "+field,
+			"on the wire it is on %s", sent[0].Compare[0].Field)
+
+		table := l.Table("where to look", "the compare")
+		table.Row(compare.At.File+", "+compare.At.Func, compare)
+		table.Row("the request that etcd got", fmt.Sprintf("if %s(key) %s %d",
+			sent[0].Compare[0].Field, sent[0].Compare[0].Operator, sent[0].Compare[0].Value))
+		table.End()
+		l.Blank()
+		l.Say("So the sentence is: a resourceVersion precondition is a Txn whose compare is on %s.", compare.FieldName())
+		l.WriteDown(notebook.TheSentence, "a resourceVersion precondition is a Txn whose compare is on %s", compare.FieldName())
+	})
+}
+
+func TestWhatTheServerReadsInAToken(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "GU7b", From: "+",
+		Says: "what the server reads in a token is a number to be equal to: leading zeros make no difference, \"0\" is no " +
+			"token at all, and what is no number is answered with 500",
+		Why: "a client that makes up tokens, or pads them, is not told so; \"0\" even turns a checked replace into an " +
+			"overwrite where the kind allows that",
+		FalseIf: world.TokensAreText.Shows(`a replace with the token behind zeros was refused: 409`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.ObjectResourceVersion"),
+	}, func(l *lab.Lab) {
+		table := l.Table("the token in a replace", "answer", "to etcd")
+		shelf := l.Create("shelf", "color=red")
+		try := func(what, token, color string) error {
+			l.Settle(shelf)
+			var err error
+			sent := l.Record(func() { _, err = l.TryReplace(lab.WithToken(shelf, token), "color="+color) })
+			table.Row(fmt.Sprintf("%s: %q", what, token), lab.Brief(err), sent.Summary())
+			shelf = l.Peek("shelf")
+			return err
+		}
+		l.Accepted(try("the newest one behind zeros", "000"+shelf.GetResourceVersion(), "blue"), "a replace with the token behind zeros")
+		l.Stored(shelf, "color=blue")
+		l.Rival().Set("shelf", "size=9")
+		l.Accepted(try("zero", "0", "green"), `a replace with "0"`)
+		l.Stored(shelf, "color=green", "-size")
+		wrong := try("no number", "abc", "black")
+		l.Expect(lab.Brief(wrong) == "500", "a token that is no number is answered with 500", "%s", l.Describe(wrong))
+		table.End()
+		l.Blank()
+		l.Say(`The replace with "0" was unconditional: the rival's size=9, written just before, is gone. And to "abc" `+
+			"the server says: %s", l.Describe(wrong))
+		l.Stored(shelf, "color=green")
+	})
+}
+
+func TestTheCompareIsWhatSavesTheRivalsWrite(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "GU8", From: "+",
+		Says: "of two patches of one object that race, neither is lost: the compare finds out that the second was made " +
+			"from an old copy, and it is made again",
+		Why: "take the compare out, and nothing fails: both clients are told 200, no log has a line about it, and the " +
+			"rival's write is gone",
+		FalseIf: world.EtcdIgnoresTheCompare.Shows(
+			`writer was told 200, rival was told 200, and etcd holds color=green and no size`),
+		Read: source.Func("go.etcd.io/etcd/client/v3/kubernetes", "(*Client).OptimisticPut"),
+	}, func(l *lab.Lab) {
+		shelf := l.Create("shelf", "color=red")
+		l.Settle(shelf)
+		var writer, rival error
+		sent := l.Record(func() {
+			writer = l.Race(l.Key(shelf), func() error {
+				_, err := l.TrySet("shelf", "color=green")
+				return err
+			}, func() { _, rival = l.Rival().TrySet("shelf", "size=9") })
+		})
+		now := l.Peek("shelf")
+
+		table := l.Table("client", "patches", "is told", "is stored in the end")
+		table.Row("writer, whose transaction arrives last", "color=green", lab.Brief(writer), "color="+lab.Field(now, "color"))
+		table.Row("rival", "size=9", lab.Brief(rival), "size="+lab.Field(now, "size"))
+		table.End()
+		l.Show("the two patches", sent)
+		l.Accepted(rival, "the rival's patch")
+		l.Expect(lab.Field(now, "size") == "9" && lab.Field(now, "color") == "green", "both writes are stored",
+			"writer was told %s, rival was told %s, and etcd holds color=%s and no size: the lost update",
+			lab.Brief(writer), lab.Brief(rival), lab.Field(now, "color"))
+	})
+}
+
+func TestWithoutTheElseBranchARacedWriteEndsInAnErrorOfTheServer(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "GU8b", From: "+",
+		Says: "a patch and a delete that lose a race go on with what the else branch brings, and their clients never learn " +
+			"of it",
+		Why: "take the else branch out, and the data is still safe, but the server has nothing to go on with: an update is " +
+			"answered with 500, and a delete makes the handler panic, so that its client gets no answer at all",
+		FalseIf:     world.EtcdDropsTheElse.Shows(`the raced patch was refused: 500: invalid OptimisticPut response: \[\]$`),
+		AlsoFalseIf: []world.World{world.EtcdDropsTheElseOfADelete.Shows(`the raced delete was refused: .*stream error`)},
+		Read:        source.Func("go.etcd.io/etcd/client/v3/kubernetes", "(*Client).OptimisticDelete"),
+	}, func(l *lab.Lab) {
+		shelf := l.Create("shelf", "color=red")
+		race := func(what string, do func() error) {
+			l.Settle(l.Peek("shelf"))
+			var err error
+			sent := l.Record(func() {
+				err = l.Race(l.Key(shelf), do, func() {
+					_, touched := l.TryTouch(l.Key(shelf))
+					l.Step(touched, "moving the revision of the key")
+				})
+			})
+			l.Show(what+": "+lab.Brief(err), sent)
+			l.Accepted(err, what)
+		}
+		race("the raced patch", func() error { _, err := l.TrySet("shelf", "color=green"); return err })
+		race("the raced delete", func() error { return l.TryDelete("shelf") })
+		_, there := l.TryKVAt(l.Key(shelf))
+		l.Expect(!there, "the object is deleted", "it is still there")
+	})
+}
+
+func TestAfterAFailedCompareTheUpdateIsDecidedAnewOnTheFreshObject(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "GU9", From: "+",
+		Says: "after a failed compare the whole update is decided anew on the fresh object: patch, defaults, validation and " +
+			"admission; what was allowed on the old one may now be refused",
+		Why: "a retry by the server is a new decision, and no replay of the old bytes: a rule that the rival has just put " +
+			"in force is not slipped past",
+		FalseIf: world.EtcdIgnoresTheCompare.Shows(`an immutable ConfigMap was changed`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).updateState"),
+	}, func(l *lab.Lab) {
+		shelf := l.Create("shelf", "color=red")
+		l.Settle(shelf)
+		var late error
+		sent := l.Record(func() {
+			late = l.Race(l.Key(shelf), func() error {
+				_, err := l.TrySet("shelf", "color=green")
+				return err
+			}, func() { l.Rival().Patch("shelf", types.MergePatchType, `{"immutable":true}`) })
+		})
+
+		l.Show("PATCH configmaps/shelf, color=green: held until the rival had set immutable", sent)
+		l.Blank()
+		l.Say("%s", l.Describe(late))
+		l.Expect(late != nil, "the patch is refused, since the ConfigMap is immutable now",
+			"an immutable ConfigMap was changed: the transaction held what was decided on version %s", shelf.GetResourceVersion())
+		l.Refused(late, "the patch", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+		l.Sends(sent, "the patch that is refused at its second try, with the rival's transaction", "2 Txn")
+		l.Stored(shelf, "color=red")
+	})
+}

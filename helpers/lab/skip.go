@@ -1,0 +1,13 @@
+package lab
+
+import "runtime"
+
+// Skip ends the lesson because something that it needs cannot be had here. The reason is one sentence that
+// names what, and how to have it; it is printed, and counted at the end of the run.
+func (l *Lab) Skip(reason string) {
+	l.skipped = reason
+	runtime.Goexit()
+}
+
+// Skipped is the reason for which the lesson was skipped; "" when it was not.
+func (l *Lab) Skipped() string { return l.skipped }

@@ -1,0 +1,153 @@
+package world
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
+
+	"modrev/helpers/lab"
+	"modrev/helpers/source"
+	"modrev/helpers/wire"
+)
+
+// TheSourceComparesTheVersion is the world in which the function that builds the compare of an update asks
+// for the version of the key.
+var TheSourceComparesTheVersion = Custom("the source compares the version of the key", func(l *lab.Lab) {
+	bendCompare(l, func(src []byte) []byte {
+		return bytes.ReplaceAll(src, []byte("ModRevision("), []byte("Version("))
+	})
+})
+
+// TheSourceHasNoElse is the world in which the function that builds the compare of an update gives the
+// transaction no else branch.
+var TheSourceHasNoElse = Custom("the source gives the transaction no else branch", func(l *lab.Lab) {
+	bendCompare(l, func(src []byte) []byte {
+		src = elseAlone.ReplaceAll(src, nil)
+		return elseInChain.ReplaceAll(src, []byte(")"))
+	})
+})
+
+var (
+	elseAlone   = regexp.MustCompile(`\w+ = \w+\.Else\([^\n]*\)\n`)       // since Kubernetes 1.32
+	elseInChain = regexp.MustCompile(`\)\.Else\(\s*[\w.]+\(\w+\),?\s*\)`) // up to 1.31
+)
+
+// bendCompare edits the file of the upstream source in which the compare of an update stands.
+func bendCompare(l *lab.Lab, edit func(src []byte) []byte) {
+	l.BendSource(func(tree *source.Tree) *source.Tree {
+		chain, err := tree.UpdateTransaction(l.Context())
+		if err != nil || len(chain.If) == 0 {
+			return tree // the lesson, too, will find this out
+		}
+		at := chain.If[0].At
+		return tree.With(path.Join(at.Module, path.Dir(at.File)), path.Base(at.File), edit)
+	})
+}
+
+// EtcdComparesTheVersion is the world in which an update asks etcd to compare the version of the key, which
+// counts the writes to it since its creation.
+var EtcdComparesTheVersion = Custom("the transaction compares the version of the key", func(l *lab.Lab) {
+	l.Wire.Add(wire.AlterTxn(hasCompare, "made to compare the version", func(txn *pb.TxnRequest) {
+		c := txn.Compare[0]
+		now, err := l.Etcd().Get(l.Context(), string(c.Key))
+		if err != nil || len(now.Kvs) == 0 || now.Kvs[0].ModRevision != c.GetModRevision() {
+			return // this one would fail by either field
+		}
+		c.Target = pb.Compare_VERSION
+		c.TargetUnion = &pb.Compare_Version{Version: now.Kvs[0].Version}
+	}))
+})
+
+// EtcdIgnoresTheCompareOfACreate is the world in which the compare is taken out of every create.
+var EtcdIgnoresTheCompareOfACreate = Custom("the compare is taken out of a create", func(l *lab.Lab) {
+	l.Wire.Add(wire.AlterTxn(
+		func(r *wire.Request) bool {
+			return r.Method == wire.Txn && len(r.Compare) == 1 && r.Compare[0].Value == 0
+		},
+		"the compare was taken out", func(txn *pb.TxnRequest) { txn.Compare = nil }))
+})
+
+// EtcdDropsTheElseOfADelete is the world in which the else branch is taken out of every delete on its way to
+// etcd.
+var EtcdDropsTheElseOfADelete = Custom("the else branch is taken out of a delete", func(l *lab.Lab) {
+	l.Wire.Add(wire.AlterTxn(
+		func(r *wire.Request) bool { return hasCompare(r) && len(r.Then) == 1 && r.Then[0].Kind == "Delete" },
+		"the else branch was taken out", func(txn *pb.TxnRequest) { txn.Failure = nil }))
+})
+
+// TheElseBranchFindsNothing is the world in which an else branch that ran answers that there is no such key.
+var TheElseBranchFindsNothing = Custom("the else branch finds nothing", func(l *lab.Lab) {
+	l.Wire.Add(&wire.Rule{
+		When: hasCompare, Note: "what the else branch found was taken out",
+		Answer: func(m proto.Message) {
+			for _, got := range elseOf(m) {
+				got.Kvs, got.Count = nil, 0
+			}
+		},
+	})
+})
+
+// elseOf are the reads of the else branch, when it ran.
+func elseOf(m proto.Message) []*pb.RangeResponse {
+	resp, ok := m.(*pb.TxnResponse)
+	if !ok || resp.Succeeded {
+		return nil
+	}
+	var out []*pb.RangeResponse
+	for _, op := range resp.Responses {
+		if got := op.GetResponseRange(); got != nil {
+			out = append(out, got)
+		}
+	}
+	return out
+}
+
+// PatchesCarryAToken is the world in which a client puts the token of the newest version into every patch
+// that it sends to a ConfigMap.
+var PatchesCarryAToken = Custom("the client puts the newest token into its patches", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPatch && !c.HasToken },
+		Note: "the client put the token in",
+		Request: func(q *http.Request, body []byte) []byte {
+			now, err := l.Etcd().Get(l.Context(), lab.ConfigMap.KeyOf(l.Namespace, path.Base(q.URL.Path)))
+			if err != nil || len(now.Kvs) == 0 {
+				return body
+			}
+			token := strconv.FormatInt(now.Kvs[0].ModRevision, 10)
+			var operations []any // of a JSON patch
+			if json.Unmarshal(body, &operations) == nil {
+				body, _ = json.Marshal(append(operations, map[string]any{ // strings alone: this cannot fail
+					"op": "replace", "path": "/metadata/resourceVersion", "value": token,
+				}))
+				return body
+			}
+			return edit(body, func(o map[string]any) {
+				meta, ok := o["metadata"].(map[string]any)
+				if !ok {
+					meta = map[string]any{}
+					o["metadata"] = meta
+				}
+				meta["resourceVersion"] = token
+			})
+		},
+	})
+})
+
+// TokensAreText is the world in which the server compares tokens as text, so that a leading zero makes
+// another token.
+var TokensAreText = Custom("the server compares tokens as text", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool {
+			return c.Verb == http.MethodPut && len(c.Token) > 1 && strings.HasPrefix(c.Token, "0")
+		},
+		Note:    "taken for another token",
+		Request: func(_ *http.Request, body []byte) []byte { return editToken(body, "1") },
+	})
+})
