@@ -673,7 +673,7 @@ func TestNotEveryRefusalIsAConflict(t *testing.T) {
 			return err
 		})
 		l.Delete("shelf")
-		neighbour("replace of what is gone", http.StatusNotFound, metav1.StatusReasonNotFound, "should it exist at all?",
+		neighbour("replace of what is gone", http.StatusNotFound, metav1.StatusReasonNotFound, "should it exist?",
 			replace(l.Client, shelf, "color=blue"))
 		table.End()
 		l.Sends(seen, "the replace without the right", "no request")
