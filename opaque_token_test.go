@@ -57,7 +57,7 @@ func TestOpaqueTokenANameLocatesAndTheUIDTellsIncarnationsApart(t *testing.T) {
 
 		table := l.Table("", "first", "second")
 		table.Row("name", first.GetName(), second.GetName())
-		table.Row("key in etcd, version", l.Key(first), l.Key(second))
+		table.Row("key in etcd", wire.ShortKey(l.Key(first)), wire.ShortKey(l.Key(second)))
 		table.Row("data", lab.Field(first, "color"), lab.Field(second, "color"))
 		table.Row("uid", first.GetUID(), second.GetUID())
 		table.Row("resourceVersion", first.GetResourceVersion(), second.GetResourceVersion())
@@ -174,7 +174,9 @@ func TestOpaqueTokenResourceVersionGenerationAndUIDMoveApart(t *testing.T) {
 		l.Blank()
 		l.Say("rv: a new resourceVersion, and one write to storage. gen: generation grew by one. -: answered with 200, " +
 			"nothing moved, nothing was written. 404: there is no such subresource. The uid never moved.")
-		l.Say("Shelf+ is a custom resource with /status and /scale, Shelf one without.")
+		l.Say("Shelf+ is a custom resource with /status and /scale, Shelf one without. The generation of a ConfigMap and of a " +
+			"Lease is 0 for ever. A Deployment counts its annotations among the desired state, and the wish to be deleted " +
+			"counts for all kinds that have a generation.")
 	})
 }
 
@@ -282,11 +284,6 @@ func TestOpaqueTokenARenewedTokenRepeatsAStaleDecision(t *testing.T) {
 	}, func(l *lab.Lab) {
 		api := l.Controller()
 		locked := client.MergeFromWithOptimisticLock{}
-		get := func() *corev1.ConfigMap {
-			var cm corev1.ConfigMap
-			l.Step(api.Get(l.Context(), client.ObjectKey{Namespace: l.Namespace, Name: "shelf"}, &cm), "reading the shelf")
-			return &cm
-		}
 		addOne := func(read *corev1.ConfigMap) *corev1.ConfigMap {
 			n, err := strconv.Atoi(read.Data["books"])
 			l.Step(err, "reading the number of books")
@@ -296,7 +293,7 @@ func TestOpaqueTokenARenewedTokenRepeatsAStaleDecision(t *testing.T) {
 		}
 		table := l.Table("step", "books", "answer")
 		l.Rival().Create("shelf", "books=1")
-		read := get()
+		read := l.ReadConfigMap(api, "shelf")
 		changed := addOne(read)
 		l.Rival().Set("shelf", "books=5")
 
@@ -305,14 +302,14 @@ func TestOpaqueTokenARenewedTokenRepeatsAStaleDecision(t *testing.T) {
 		l.Refused(refused, "the patch that was decided on 1", http.StatusConflict, metav1.StatusReasonConflict)
 
 		changed = addOne(read)
-		read.ResourceVersion = get().ResourceVersion
+		read.ResourceVersion = l.ReadConfigMap(api, "shelf").ResourceVersion
 		renewed := api.Patch(l.Context(), changed, client.MergeFromWithOptions(read, locked))
 		table.Row("renew the token only, and patch again", lab.Field(l.Peek("shelf"), "books"), lab.Brief(renewed))
 		l.Accepted(renewed, "the patch with the renewed token")
 		l.Stored(l.Peek("shelf"), "books=2")
 
 		l.Rival().Set("shelf", "books=5")
-		read = get()
+		read = l.ReadConfigMap(api, "shelf")
 		l.Accepted(api.Patch(l.Context(), addOne(read), client.MergeFromWithOptions(read, locked)), "the patch that was decided anew")
 		table.Row("5 again: read again, decide again, patch", lab.Field(l.Peek("shelf"), "books"), "200")
 		table.End()
@@ -665,10 +662,9 @@ func TestOpaqueTokenADiffIsMineOnlyAgainstTheCopyThatIRead(t *testing.T) {
 	}, func(l *lab.Lab) {
 		api := l.Controller()
 		get := func() *corev1.ConfigMap {
-			var shelf corev1.ConfigMap
-			l.Step(api.Get(l.Context(), client.ObjectKey{Namespace: l.Namespace, Name: "shelf"}, &shelf), "reading the shelf")
+			shelf := l.ReadConfigMap(api, "shelf")
 			shelf.ManagedFields = nil // for a patch that can be read
-			return &shelf
+			return shelf
 		}
 		l.Rival().Create("shelf", "color=red")
 		read := get()
@@ -759,13 +755,12 @@ func TestOpaqueTokenALostFinalizerLetsTheObjectGoTooEarly(t *testing.T) {
 		FalseIf: world.EveryPatchCarriesAToken.Shows(`bob's client.MergeFrom was refused: 409 Conflict`),
 		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "AddFinalizer"),
 	}, func(l *lab.Lab) {
-		table := l.Table("ann and bob add a finalizer with", "ann", "bob", "finalizers of")
+		table := l.Table("ann and bob add a finalizer with", "ann", "bob", "finalizers then")
 		finalize := func(with, name string, from func(read client.Object) client.Patch) error {
 			l.Create(name)
 			read := map[string]*corev1.ConfigMap{}
 			for _, who := range []string{"ann", "bob"} {
-				read[who] = &corev1.ConfigMap{}
-				l.Step(l.As(who).Controller().Get(l.Context(), client.ObjectKey{Namespace: l.Namespace, Name: name}, read[who]), who+"'s reading")
+				read[who] = l.ReadConfigMap(l.As(who).Controller(), name)
 			}
 			add := func(who string) error {
 				changed := read[who].DeepCopy()
@@ -868,6 +863,7 @@ func TestOpaqueTokenApplyKnowsWhoOwnsAFieldAndRetryingDoesNotChangeThat(t *testi
 		for _, cause := range lab.Causes(err) {
 			l.Say("cause %s: %s, field %s", cause.Type, cause.Message, cause.Field)
 		}
+		l.Say("Nothing was written. The details name no object, which those of a stale token do.")
 
 		l.Refused(err, "bob's apply of ann's fields", http.StatusConflict, metav1.StatusReasonConflict)
 		l.Expect(apierrors.ReasonForError(err) == metav1.StatusReasonConflict && len(lab.Causes(err)) == 2 &&
@@ -1045,13 +1041,13 @@ func TestOpaqueTokenForceTakesOwnershipAndIsNoRetry(t *testing.T) {
 		Read:    source.Func("sigs.k8s.io/structured-merge-diff/v6/merge", "(*Updater).Apply"),
 	}, func(l *lab.Lab) {
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
-		table := l.Table("who applies what", "answer", "color", "owner of color", "storage writes")
+		table := l.Table("who does what", "answer", "color", "owner of color", "storage writes")
 		apply := func(manager, color string, force bool) error {
 			shelf := applycore.ConfigMap("shelf", l.Namespace)
-			what := "no color"
+			what := "leaves color out"
 			if color != "" {
 				shelf.WithData(map[string]string{"color": color})
-				what = "color=" + color
+				what = "applies color=" + color
 			}
 			if force {
 				what += ", forced"
@@ -1080,6 +1076,8 @@ func TestOpaqueTokenForceTakesOwnershipAndIsNoRetry(t *testing.T) {
 		l.Accepted(apply("ann", "", false), "ann's apply without color")
 		table.End()
 		l.Expect(l.KV(l.Peek("shelf")).Version == fought, "once the color is bob's, nobody writes any more", "there were %d writes", l.KV(l.Peek("shelf")).Version)
+		l.Blank()
+		l.Say("The fight ends with a decision: ann leaves color out, and from then on nothing is written any more.")
 	})
 }
 
@@ -1108,22 +1106,22 @@ func TestOpaqueTokenGivingAFieldUpEndsTheFight(t *testing.T) {
 				shelf.Spec.WithReplicas(replicas)
 			}
 			_, err := controller.Apply(l.Context(), shelf, metav1.ApplyOptions{FieldManager: "controller", Force: force})
-			return step("controller: "+what, err)
+			return step("controller applies "+what, err)
 		}
 		scale := func() error {
 			scale, err := human.GetScale(l.Context(), "shelf", metav1.GetOptions{})
 			l.Step(err, "reading the scale")
 			scale.Spec.Replicas = 5
 			_, err = human.UpdateScale(l.Context(), "shelf", scale, metav1.UpdateOptions{FieldManager: "human"})
-			return step("human: scales to 5", err)
+			return step("human scales to 5", err)
 		}
 		replicas := func(want string) { l.Stored(l.Of(lab.Deployment).Peek("shelf"), "replicas="+want) }
 
-		l.Accepted(apply("replicas: 3", 3, false), "the controller's first apply")
+		l.Accepted(apply("3", 3, false), "the controller's first apply")
 		l.Accepted(scale(), "the human's scaling")
-		refused := apply("replicas: 3", 3, false)
+		refused := apply("3", 3, false)
 		l.Refused(refused, "the controller's apply after the human has scaled", http.StatusConflict, metav1.StatusReasonConflict)
-		l.Accepted(apply("replicas: 3, forced", 3, true), "the controller's forced apply")
+		l.Accepted(apply("3, forced", 3, true), "the controller's forced apply")
 		replicas("3")
 		l.Accepted(scale(), "the human's second scaling")
 		l.Accepted(apply("no replicas", 0, false), "the controller's apply without replicas")
