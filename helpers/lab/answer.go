@@ -97,7 +97,7 @@ func DetailsOf(err error) metav1.StatusDetails {
 }
 
 // Root is an error as a table shows it: status and reason if it comes from the API, otherwise the error at
-// its root, such as "connection refused", without the way that it took.
+// its root, such as "connection refused", without the way that it took and what follows a semicolon.
 func Root(err error) string {
 	if _, ok := statusOf(err); ok || err == nil {
 		return Brief(err)
@@ -105,7 +105,8 @@ func Root(err error) string {
 	for {
 		inner := errors.Unwrap(err)
 		if inner == nil {
-			return err.Error()
+			text, _, _ := strings.Cut(err.Error(), ";") // a stream error goes on with numbers
+			return text
 		}
 		err = inner
 	}
