@@ -33,6 +33,25 @@ func (p printer) paragraph(text string) {
 	}
 }
 
+// heading says where in the book one is: the claim, the chapter and its part, and the document behind it.
+func (p printer) heading(c Claim, file string) {
+	book := lab.Shared().Notebook()
+	text := c.ID
+	if n := book.Chapter(file); n > 0 {
+		text += fmt.Sprintf(" · chapter %d, %s", n, book.Chapters[n-1].Title)
+	}
+	if c.Part != "" {
+		text += ": " + c.Part
+	}
+	if c.From == "+" {
+		text += " · beyond the documents"
+	} else {
+		text += " · " + c.From
+	}
+	p.paragraph(text)
+	p.line("")
+}
+
 func (p printer) page(r run) {
 	if len(r.page) > 0 {
 		p.line("")
