@@ -116,6 +116,8 @@ func TestOneSentenceHasTwoSources(t *testing.T) {
 		l.Settle(l.Rival().Set("shelf", "color=blue"))
 		var late error
 		after := l.Record(func() { _, late = l.TryReplace(read, "color=green") })
+		l.Conflicts(late, "the replace after the rival's write", read)
+		l.Sends(after, "the replace after the rival's write", "1 Range")
 
 		read = l.Get("shelf")
 		var raced error
@@ -135,9 +137,7 @@ func TestOneSentenceHasTwoSources(t *testing.T) {
 		l.Blank()
 		l.Say("Both times: %s", l.Describe(raced))
 
-		l.Conflicts(late, "the replace after the rival's write", read)
 		l.Conflicts(raced, "the replace that was overtaken", read)
-		l.Sends(after, "the replace after the rival's write", "1 Range")
 		l.Sends(during, "the replace that was overtaken, and the rival's patch", "2 Txn")
 		l.WriteDown(prediction.StaleReplaceCost, "1 Range")
 	})
@@ -339,15 +339,15 @@ func TestTheServersRetryHasNoCount(t *testing.T) {
 		seen := l.Record(func() { _, err = l.TrySet("shelf", "color=blue") })
 		l.Step(touch, "overtaking the patch")
 
+		l.Expect(err == nil, "the patch is accepted", "the patch was refused at transaction %d: %s", len(seen), l.Describe(err))
+		l.Sends(seen, "a patch that is overtaken 300 times", "301 Txn")
+		l.Stored(shelf, "color=blue")
+
 		l.Show("PATCH configmaps/shelf: the first two transactions", seen[:2])
 		l.Show("and the last two", seen[len(seen)-2:])
 		table := l.Table("rivals in a row", "transactions", "reads", "answer", "version in etcd")
 		table.Row(rivals, seen.Count(wire.Txn), seen.Count(wire.Range), lab.Brief(err), l.KV(shelf).Version)
 		table.End()
-
-		l.Expect(err == nil, "the patch is accepted", "the patch was refused at transaction %d: %s", len(seen), l.Describe(err))
-		l.Sends(seen, "a patch that is overtaken 300 times", "301 Txn")
-		l.Stored(shelf, "color=blue")
 	})
 }
 
@@ -673,7 +673,7 @@ func TestNotEveryRefusalIsAConflict(t *testing.T) {
 			return err
 		})
 		l.Delete("shelf")
-		neighbour("replace of what is gone", http.StatusNotFound, metav1.StatusReasonNotFound, "should it exist at all?",
+		neighbour("replace of what is gone", http.StatusNotFound, metav1.StatusReasonNotFound, "should it exist?",
 			replace(l.Client, shelf, "color=blue"))
 		table.End()
 		l.Sends(seen, "the replace without the right", "no request")
@@ -1019,6 +1019,7 @@ func TestTwoApiserversCannotOverwriteEachOther(t *testing.T) {
 		l.Accepted(err, "at the second apiserver, a replace with the token of the first")
 		l.Settle(moved)
 		_, stale := l.TryReplace(shelf, "color=green")
+		l.Conflicts(stale, "at the first apiserver, a replace with the old token", shelf)
 		fresh := l.Get("shelf")
 		var overtaken error
 		seen := l.Record(func() {
@@ -1037,7 +1038,6 @@ func TestTwoApiserversCannotOverwriteEachOther(t *testing.T) {
 		l.Show("the last replace, and the patch at the second apiserver that overtook it", seen.Only(wire.Txn))
 		l.Expect(number(there) == number(shelf), "both report one number", "the first %s, the second %s",
 			shelf.GetResourceVersion(), there.GetResourceVersion())
-		l.Conflicts(stale, "at the first apiserver, a replace with the old token", shelf)
 		l.Conflicts(overtaken, "the overtaken replace", shelf)
 		l.Stored(shelf, "color=black")
 	})

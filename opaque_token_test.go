@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,10 +24,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	applycore "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+	typedapps "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/client-go/util/csaupgrade"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
@@ -34,7 +39,7 @@ import (
 	"modrev/helpers/world"
 )
 
-// ---- Identity: which object is this, and which of its numbers says what ----
+// Identity: which object is this, and which of its numbers says what.
 
 func TestOpaqueTokenANameLocatesAndTheUIDTellsIncarnationsApart(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
@@ -52,7 +57,7 @@ func TestOpaqueTokenANameLocatesAndTheUIDTellsIncarnationsApart(t *testing.T) {
 
 		table := l.Table("", "first", "second")
 		table.Row("name", first.GetName(), second.GetName())
-		table.Row("key in etcd, version", l.Key(first), l.Key(second))
+		table.Row("key in etcd", wire.ShortKey(l.Key(first)), wire.ShortKey(l.Key(second)))
 		table.Row("data", lab.Field(first, "color"), lab.Field(second, "color"))
 		table.Row("uid", first.GetUID(), second.GetUID())
 		table.Row("resourceVersion", first.GetResourceVersion(), second.GetResourceVersion())
@@ -169,11 +174,13 @@ func TestOpaqueTokenResourceVersionGenerationAndUIDMoveApart(t *testing.T) {
 		l.Blank()
 		l.Say("rv: a new resourceVersion, and one write to storage. gen: generation grew by one. -: answered with 200, " +
 			"nothing moved, nothing was written. 404: there is no such subresource. The uid never moved.")
-		l.Say("Shelf+ is a custom resource with /status and /scale, Shelf one without.")
+		l.Say("Shelf+ is a custom resource with /status and /scale, Shelf one without. The generation of a ConfigMap and of a " +
+			"Lease is 0 for ever. A Deployment counts its annotations among the desired state, and the wish to be deleted " +
+			"counts for all kinds that have a generation.")
 	})
 }
 
-// ---- Replace and retry: what the token certifies, and what to do when it is refused ----
+// Replace and retry: what the token certifies, and what to do when it is refused.
 
 func TestOpaqueTokenToRetryIsToReadAgainAndDecideAgain(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
@@ -277,11 +284,6 @@ func TestOpaqueTokenARenewedTokenRepeatsAStaleDecision(t *testing.T) {
 	}, func(l *lab.Lab) {
 		api := l.Controller()
 		locked := client.MergeFromWithOptimisticLock{}
-		get := func() *corev1.ConfigMap {
-			var cm corev1.ConfigMap
-			l.Step(api.Get(l.Context(), client.ObjectKey{Namespace: l.Namespace, Name: "shelf"}, &cm), "reading the shelf")
-			return &cm
-		}
 		addOne := func(read *corev1.ConfigMap) *corev1.ConfigMap {
 			n, err := strconv.Atoi(read.Data["books"])
 			l.Step(err, "reading the number of books")
@@ -291,7 +293,7 @@ func TestOpaqueTokenARenewedTokenRepeatsAStaleDecision(t *testing.T) {
 		}
 		table := l.Table("step", "books", "answer")
 		l.Rival().Create("shelf", "books=1")
-		read := get()
+		read := l.ReadConfigMap(api, "shelf")
 		changed := addOne(read)
 		l.Rival().Set("shelf", "books=5")
 
@@ -300,14 +302,14 @@ func TestOpaqueTokenARenewedTokenRepeatsAStaleDecision(t *testing.T) {
 		l.Refused(refused, "the patch that was decided on 1", http.StatusConflict, metav1.StatusReasonConflict)
 
 		changed = addOne(read)
-		read.ResourceVersion = get().ResourceVersion
+		read.ResourceVersion = l.ReadConfigMap(api, "shelf").ResourceVersion
 		renewed := api.Patch(l.Context(), changed, client.MergeFromWithOptions(read, locked))
 		table.Row("renew the token only, and patch again", lab.Field(l.Peek("shelf"), "books"), lab.Brief(renewed))
 		l.Accepted(renewed, "the patch with the renewed token")
 		l.Stored(l.Peek("shelf"), "books=2")
 
 		l.Rival().Set("shelf", "books=5")
-		read = get()
+		read = l.ReadConfigMap(api, "shelf")
 		l.Accepted(api.Patch(l.Context(), addOne(read), client.MergeFromWithOptions(read, locked)), "the patch that was decided anew")
 		table.Row("5 again: read again, decide again, patch", lab.Field(l.Peek("shelf"), "books"), "200")
 		table.End()
@@ -540,16 +542,16 @@ func TestOpaqueTokenBackoffWithChanceProtectsTheServer(t *testing.T) {
 			return tally
 		}
 		none := contend("each tries again in the next round", "at-once", nil)
-		equal := contend("each sits out 3, 7, 15 … rounds", "in-step", func(n int) int { return 2<<n - 1 })
 		jitter := contend("each sits out 0 to 3, 7, 15 … rounds, by chance", "by-chance", func(n int) int { return chance.IntN(2 << n) })
+		l.Expect(jitter.Refused*2 <= none.Refused, "backing off by chance spares the server more than half of the refused writes",
+			"refused without backoff %d, with backoff by chance %d", none.Refused, jitter.Refused)
+		equal := contend("each sits out exactly 3, 7, 15 … rounds", "in-step", func(n int) int { return 2<<n - 1 })
 		table.End()
 		l.Blank()
 		l.Say("Time is counted in rounds, so that every run is the same: in a round all who are not sitting out read, and "+
 			"then all of them write. One is accepted, %d to 0 are refused. The refusals are counted on the wire. In client-go the chance is in "+
 			"the Jitter of a wait.Backoff; retry.DefaultRetry has %.1f of its %v.", writers-1, retry.DefaultRetry.Jitter, retry.DefaultRetry.Duration)
 
-		l.Expect(jitter.Refused*2 <= none.Refused, "backing off by chance spares the server more than half of the refused writes",
-			"refused without backoff %d, with backoff by chance %d", none.Refused, jitter.Refused)
 		l.Expect(equal.Refused == none.Refused, "backing off in step spares it nothing",
 			"refused without backoff %d, in step %d", none.Refused, equal.Refused)
 		for _, tally := range []lab.Tally{none, equal, jitter} {
@@ -599,7 +601,7 @@ func TestOpaqueTokenCreateOrUpdateReportsTheRaceItLost(t *testing.T) {
 	})
 }
 
-// ---- Patch and ownership: whose field is it ----
+// Patch and ownership: whose field is it.
 
 func TestOpaqueTokenAReplaceFromAPartialViewDropsWhatItDoesNotKnow(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
@@ -660,10 +662,9 @@ func TestOpaqueTokenADiffIsMineOnlyAgainstTheCopyThatIRead(t *testing.T) {
 	}, func(l *lab.Lab) {
 		api := l.Controller()
 		get := func() *corev1.ConfigMap {
-			var shelf corev1.ConfigMap
-			l.Step(api.Get(l.Context(), client.ObjectKey{Namespace: l.Namespace, Name: "shelf"}, &shelf), "reading the shelf")
+			shelf := l.ReadConfigMap(api, "shelf")
 			shelf.ManagedFields = nil // for a patch that can be read
-			return &shelf
+			return shelf
 		}
 		l.Rival().Create("shelf", "color=red")
 		read := get()
@@ -754,13 +755,12 @@ func TestOpaqueTokenALostFinalizerLetsTheObjectGoTooEarly(t *testing.T) {
 		FalseIf: world.EveryPatchCarriesAToken.Shows(`bob's client.MergeFrom was refused: 409 Conflict`),
 		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "AddFinalizer"),
 	}, func(l *lab.Lab) {
-		table := l.Table("ann and bob add a finalizer with", "ann", "bob", "finalizers of")
+		table := l.Table("ann and bob add a finalizer with", "ann", "bob", "finalizers then")
 		finalize := func(with, name string, from func(read client.Object) client.Patch) error {
 			l.Create(name)
 			read := map[string]*corev1.ConfigMap{}
 			for _, who := range []string{"ann", "bob"} {
-				read[who] = &corev1.ConfigMap{}
-				l.Step(l.As(who).Controller().Get(l.Context(), client.ObjectKey{Namespace: l.Namespace, Name: name}, read[who]), who+"'s reading")
+				read[who] = l.ReadConfigMap(l.As(who).Controller(), name)
 			}
 			add := func(who string) error {
 				changed := read[who].DeepCopy()
@@ -863,6 +863,7 @@ func TestOpaqueTokenApplyKnowsWhoOwnsAFieldAndRetryingDoesNotChangeThat(t *testi
 		for _, cause := range lab.Causes(err) {
 			l.Say("cause %s: %s, field %s", cause.Type, cause.Message, cause.Field)
 		}
+		l.Say("Nothing was written. The details name no object, which those of a stale token do.")
 
 		l.Refused(err, "bob's apply of ann's fields", http.StatusConflict, metav1.StatusReasonConflict)
 		l.Expect(apierrors.ReasonForError(err) == metav1.StatusReasonConflict && len(lab.Causes(err)) == 2 &&
@@ -1026,5 +1027,292 @@ func TestOpaqueTokenAnApplyThatRepeatsItselfWritesNothing(t *testing.T) {
 		l.Sends(sent, "the apply, years later,", "1 Range")
 		l.Expect(again.GetResourceVersion() == aged.GetResourceVersion(), "the resourceVersion stays", "it is %s, was %s",
 			again.GetResourceVersion(), aged.GetResourceVersion())
+	})
+}
+
+func TestOpaqueTokenForceTakesOwnershipAndIsNoRetry(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT11", From: "D2 paragraph 3",
+		Says: "force takes a field over: the other manager loses it, and his next apply conflicts; two actors who force " +
+			"as their retry fight for ever, with a write each time",
+		Why: "force answers \"who shall own this\", once and by decision; as an answer to every conflict it only makes the " +
+			"fight silent",
+		FalseIf: world.NoApplyIsForced.Shows(`bob's forced apply was refused: 409 Conflict`),
+		Read:    source.Func("sigs.k8s.io/structured-merge-diff/v6/merge", "(*Updater).Apply"),
+	}, func(l *lab.Lab) {
+		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
+		table := l.Table("who does what", "answer", "color", "owner of color", "storage writes")
+		apply := func(manager, color string, force bool) error {
+			shelf := applycore.ConfigMap("shelf", l.Namespace)
+			what := "leaves color out"
+			if color != "" {
+				shelf.WithData(map[string]string{"color": color})
+				what = "applies color=" + color
+			}
+			if force {
+				what += ", forced"
+			}
+			_, err := configMaps.Apply(l.Context(), shelf, metav1.ApplyOptions{FieldManager: manager, Force: force})
+			now := l.Peek("shelf")
+			table.Row(manager+" "+what, lab.Brief(err), lab.Field(now, "color"), l.OwnersOf(now, "color"), l.KV(now).Version)
+			return err
+		}
+		l.Accepted(apply("ann", "red", false), "ann's apply")
+		l.Accepted(apply("bob", "blue", true), "bob's forced apply")
+		l.Expect(l.OwnersOf(l.Peek("shelf"), "color") == "bob by Apply", "bob alone owns color",
+			"it is owned by %s", l.OwnersOf(l.Peek("shelf"), "color"))
+		theirs := apply("ann", "red", false)
+		l.Expect(lab.HasCause(theirs, metav1.CauseTypeFieldManagerConflict), "ann's next apply conflicts with bob", "it was answered %s", l.Describe(theirs))
+
+		for range 2 { // both retry with force
+			l.Accepted(apply("ann", "red", true), "ann's forced apply")
+			l.Accepted(apply("bob", "blue", true), "bob's forced apply")
+		}
+		fought := l.KV(l.Peek("shelf")).Version
+		l.Expect(fought == 6, "each forced apply of the fight is one more write", "there were %d writes", fought)
+
+		l.Accepted(apply("ann", "", false), "ann's apply without color") // ann decides that the color is bob's
+		l.Accepted(apply("bob", "blue", false), "bob's apply, not forced")
+		l.Accepted(apply("ann", "", false), "ann's apply without color")
+		table.End()
+		l.Expect(l.KV(l.Peek("shelf")).Version == fought, "once the color is bob's, nobody writes any more", "there were %d writes", l.KV(l.Peek("shelf")).Version)
+		l.Blank()
+		l.Say("The fight ends with a decision: ann leaves color out, and from then on nothing is written any more.")
+	})
+}
+
+func TestOpaqueTokenGivingAFieldUpEndsTheFight(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT12", From: "D2 paragraph 3",
+		Says: "who owns what is a decision: when a human scales and a controller applies replicas, the controller is " +
+			"refused, or undoes the human each time if it forces; leaving replicas out of what it applies ends the fight",
+		Why: "no retry can settle whether the human or the controller is right; the manifest of the one who is not " +
+			"responsible must not have the field",
+		FalseIf: world.EveryApplyIsForced.Shows(`the controller's apply after the human has scaled was accepted`),
+		Read:    source.Func("k8s.io/kubernetes/pkg/registry/apps/deployment/storage", "(*ScaleREST).Update"),
+		Answers: "#52",
+	}, func(l *lab.Lab) {
+		controller := l.As("controller").Typed().AppsV1().Deployments(l.Namespace)
+		human := l.As("human").Typed().AppsV1().Deployments(l.Namespace)
+		table := l.Table("who does what", "answer", "replicas", "its owner", "writes")
+		step := func(what string, err error) error {
+			now := l.Of(lab.Deployment).Peek("shelf")
+			table.Row(what, lab.Brief(err), lab.Field(now, "replicas"), l.OwnersOf(now, "replicas"), l.KV(now).Version)
+			return err
+		}
+		apply := func(what string, replicas int32, force bool) error {
+			shelf := lab.ShelfDeployment(l.Namespace)
+			if replicas > 0 {
+				shelf.Spec.WithReplicas(replicas)
+			}
+			_, err := controller.Apply(l.Context(), shelf, metav1.ApplyOptions{FieldManager: "controller", Force: force})
+			return step("controller applies "+what, err)
+		}
+		scale := func() error {
+			scale, err := human.GetScale(l.Context(), "shelf", metav1.GetOptions{})
+			l.Step(err, "reading the scale")
+			scale.Spec.Replicas = 5
+			_, err = human.UpdateScale(l.Context(), "shelf", scale, metav1.UpdateOptions{FieldManager: "human"})
+			return step("human scales to 5", err)
+		}
+		replicas := func(want string) { l.Stored(l.Of(lab.Deployment).Peek("shelf"), "replicas="+want) }
+
+		l.Accepted(apply("3", 3, false), "the controller's first apply")
+		l.Accepted(scale(), "the human's scaling")
+		refused := apply("3", 3, false)
+		l.Refused(refused, "the controller's apply after the human has scaled", http.StatusConflict, metav1.StatusReasonConflict)
+		l.Accepted(apply("3, forced", 3, true), "the controller's forced apply")
+		replicas("3")
+		l.Accepted(scale(), "the human's second scaling")
+		l.Accepted(apply("no replicas", 0, false), "the controller's apply without replicas")
+		l.Accepted(apply("no replicas", 0, false), "and once more")
+		table.End()
+		replicas("5")
+		l.Blank()
+		l.Say("The refusal: %s", refused)
+	})
+}
+
+func TestOpaqueTokenWhatItsOnlyOwnerLeavesOutFallsBackToTheDefault(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT12b", From: "D2 paragraph 3, +",
+		Says: "giving a field up is not leaving it alone: when its only owner applies without it, the field goes, and " +
+			"replicas falls back to the default of 1; it stays if somebody else owns it by then",
+		Why: "so the new owner takes the field first, with its present value, and only then does the old one leave it " +
+			"out",
+		FalseIf: world.ACoOwner(lab.Deployment, "alone", "controller", "replicas=3").Shows(`replicas=3 is stored`),
+		Read:    source.Func("k8s.io/apimachinery/pkg/util/managedfields/internal", "(*structuredMergeManager).Apply"),
+		Answers: "#52",
+	}, func(l *lab.Lab) {
+		table := l.Table("who applies what", "answer", "replicas", "owners of replicas")
+		apply := func(name, who string, replicas int32) {
+			shelf := lab.ShelfDeployment(l.Namespace)
+			shelf.WithName(name)
+			what := "no replicas"
+			if replicas > 0 {
+				shelf.Spec.WithReplicas(replicas)
+				what = fmt.Sprintf("replicas: %d", replicas)
+			}
+			_, err := l.As(who).Typed().AppsV1().Deployments(l.Namespace).Apply(l.Context(), shelf, metav1.ApplyOptions{FieldManager: who})
+			now := l.Of(lab.Deployment).Peek(name)
+			table.Row(name+": "+who+" applies "+what, lab.Brief(err), lab.Field(now, "replicas"), l.OwnersOf(now, "replicas"))
+			l.Accepted(err, who+"'s apply "+what)
+		}
+		apply("alone", "controller", 3)
+		apply("alone", "controller", 0)
+		apply("shared", "controller", 3)
+		apply("shared", "scaler", 3)
+		apply("shared", "controller", 0)
+		table.End()
+		l.Stored(l.Of(lab.Deployment).Peek("alone"), "replicas=1")
+		l.Stored(l.Of(lab.Deployment).Peek("shared"), "replicas=3")
+	})
+}
+
+// Status: a part of the object with a door of its own, and the same token.
+
+func TestOpaqueTokenTheDefinitionSaysWhetherStatusHasADoorOfItsOwn(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT13", From: "D2 paragraph 4",
+		Says: "the status subresource separates status from spec, where the resource's definition says so: there a replace of " +
+			"the object ignores status and one of /status ignores spec; where it does not, /status is 404 and a change of " +
+			"status moves generation",
+		Why: "200 does not mean that all was stored that was sent; and without the subresource every report of a controller " +
+			"looks like a new order to it (and IsNotFound from /status does not mean that the object is gone)",
+		FalseIf: world.StatusGoesToTheObject.Shows(`size=9 is stored`),
+		Read:    source.Func("k8s.io/apiextensions-apiserver/pkg/registry/customresource", "customResourceStrategy.PrepareForUpdate"),
+		Answers: "#44 #47",
+	}, func(l *lab.Lab) {
+		with, without := l.CustomResource("status"), l.CustomResource()
+		api := l.Controller(with, without)
+		table := l.Table("replace of", "Shelf with /status", "Shelf without it")
+		cells := func(request string, do func(shelf *lab.Object) error) (moves [2]string, errs [2]error) {
+			row := []any{request}
+			for i, kind := range []lab.Kind{with, without} {
+				shelf := l.Of(kind).Peek("shelf")
+				moved := l.Moved(shelf, func() error { return do(shelf.DeepCopy()) })
+				moves[i], errs[i] = moved.String(), moved.Err
+				row = append(row, fmt.Sprintf("%-6s  %s", moved, lab.Fields(l.Of(kind).Peek("shelf"), "size", "status.phase")))
+			}
+			table.Row(row...)
+			return moves, errs
+		}
+		l.Of(with).Create("shelf", "size=1")
+		l.Of(without).Create("shelf", "size=1")
+
+		moves, _ := cells("object: size=2, phase=Open", func(shelf *lab.Object) error {
+			return api.Update(l.Context(), lab.With(shelf, "size=2", "status.phase=Open"))
+		})
+		l.Expect(moves == [2]string{"rv gen", "rv gen"}, "both store the spec, and generation moves", "%q moved", moves)
+		moves, _ = cells("object: phase=Full", func(shelf *lab.Object) error {
+			return api.Update(l.Context(), lab.With(shelf, "status.phase=Full"))
+		})
+		l.Expect(moves == [2]string{"-", "rv gen"}, "with the subresource nothing is stored; without it generation moves", "%q moved", moves)
+		moves, errs := cells("/status: size=9, phase=Full", func(shelf *lab.Object) error {
+			return api.Status().Update(l.Context(), lab.With(shelf, "size=9", "status.phase=Full"))
+		})
+		table.End()
+		l.Stored(l.Of(with).Peek("shelf"), "size=2", "status.phase=Full")
+		l.Expect(moves == [2]string{"rv", "404"}, "with the subresource only the status is stored; without it it is not found", "%q moved", moves)
+
+		_, builtIn := l.Sub("status").TryReplace(l.Create("shelf", "size=1"))
+		l.Blank()
+		l.Say("The 404 says: %s. But the shelf is there; what is not there is its /status. On a ConfigMap it says: %s.",
+			errs[1], builtIn)
+		l.Expect(errs[1].Error() == fmt.Sprintf("shelves.%s %q not found", without.Group, "shelf"),
+			"the 404 of a custom resource has the text of a missing object", "it says: %s", errs[1])
+		l.Refused(builtIn, "a replace of a ConfigMap's /status", http.StatusNotFound, metav1.StatusReasonNotFound)
+	})
+}
+
+func TestOpaqueTokenSpecAndStatusShareOneToken(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT14", From: "D2 paragraph 4",
+		Says: "a status write is not free of concurrency: a stale token on /status is refused, and a status write makes a " +
+			"pending write of the spec stale: there is one token for the whole object",
+		Why: "a conflict on the spec may mean no more than that a controller has reported; and a controller has to read " +
+			"again after every change of the spec",
+		FalseIf: world.ClientDropsTheToken.Shows(`the human's write of the spec was accepted`),
+		Read:    source.Func("k8s.io/kubernetes/pkg/registry/apps/deployment/storage", "(*StatusREST).Update"),
+		Answers: "#46",
+	}, func(l *lab.Lab) {
+		human := l.As("human").Typed().AppsV1().Deployments(l.Namespace)
+		controller := l.As("controller").Typed().AppsV1().Deployments(l.Namespace)
+		table := l.Table("who", "writes", "with token", "answer", "token then", "generation")
+		row := func(who, what, token string, err error) error {
+			now := l.Of(lab.Deployment).Peek("shelf")
+			table.Row(who, what, token, lab.Brief(err), now.GetResourceVersion(), now.GetGeneration())
+			return err
+		}
+		read := func(api typedapps.DeploymentInterface) *appsv1.Deployment {
+			shelf, err := api.Get(l.Context(), "shelf", metav1.GetOptions{})
+			l.Step(err, "reading the shelf")
+			return shelf
+		}
+		shelf := l.Of(lab.Deployment).Create("shelf", "replicas=1")
+		humans, controllers := read(human), read(controller)
+
+		controllers.Status.ObservedGeneration = 1
+		reported, err := controller.UpdateStatus(l.Context(), controllers, metav1.UpdateOptions{})
+		l.Accepted(row("controller", "UpdateStatus: observedGeneration 1", controllers.ResourceVersion, err), "the controller's first report")
+		humans.Spec.Replicas = new(int32(2))
+		_, err = human.Update(l.Context(), humans, metav1.UpdateOptions{})
+		l.Conflicts(row("human", "Update: replicas 2", humans.ResourceVersion, err), "the human's write of the spec", shelf)
+
+		humans = read(human)
+		humans.Spec.Replicas = new(int32(2))
+		_, err = human.Update(l.Context(), humans, metav1.UpdateOptions{})
+		l.Accepted(row("human", "the same after reading again", humans.ResourceVersion, err), "the human's second attempt")
+		reported.Status.ObservedGeneration = 2
+		_, err = controller.UpdateStatus(l.Context(), reported, metav1.UpdateOptions{})
+		l.Conflicts(row("controller", "UpdateStatus: observedGeneration 2", reported.ResourceVersion, err), "the controller's write of the status", shelf)
+		_, err = controller.Patch(l.Context(), "shelf", types.MergePatchType, []byte(`{"status":{"observedGeneration":2}}`),
+			metav1.PatchOptions{}, "status")
+		l.Accepted(row("controller", "a patch of this one field of it", "none", err), "a patch of a field that only the controller writes")
+		table.End()
+	})
+}
+
+func TestOpaqueTokenAChangedTokenIsNoChangeOfDesiredState(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT15", From: "D2 paragraph 4",
+		Says: "a changed resourceVersion does not mean that the desired state has changed: a label, a status or a new owner " +
+			"of a field moves it, too; generation tells, for the kinds that have one",
+		Why: "a controller that acts on every new resourceVersion answers its own status writes; one that looks at " +
+			"generation sees no change of a ConfigMap, ever: compare what you own",
+		FalseIf: world.AProxyTouchesTheSpec.Shows(`a label on the Deployment: .* the predicate passes it`),
+		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/predicate", "TypedGenerationChangedPredicate.Update"),
+		Answers: "#45 #56",
+	}, func(l *lab.Lab) {
+		table := l.Table("change", "resourceVersion", "generation", "desired state", "predicate")
+		state := map[bool]string{true: "changed", false: "the same"}
+		verdict := map[bool]string{true: "passes it", false: "drops it"}
+		l.Of(lab.Deployment).Create("shelf", "minReadySeconds=30")
+		l.Create("shelf", "minReadySeconds=30")
+		see := func(change string, kind lab.Kind, edit lab.Edit, wantChanged, wantPassed bool) {
+			before := l.Of(kind).Peek("shelf")
+			l.Step(edit(l.Of(kind), "minReadySeconds"), change)
+			after := l.Of(kind).Peek("shelf")
+			changed := !reflect.DeepEqual(before.Object[kind.Fields], after.Object[kind.Fields])
+			passed := predicate.GenerationChangedPredicate{}.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})
+			table.Row(change, before.GetResourceVersion()+" → "+after.GetResourceVersion(),
+				fmt.Sprintf("%d → %d", before.GetGeneration(), after.GetGeneration()), state[changed], verdict[passed])
+			l.Expect(before.GetResourceVersion() != after.GetResourceVersion(), change+" moves the resourceVersion", "%s: it stays", change)
+			l.Expect(changed == wantChanged && passed == wantPassed,
+				fmt.Sprintf("%s: the desired state is %s; the predicate %s", change, state[wantChanged], verdict[wantPassed]),
+				"%s: the desired state is %s; the predicate %s", change, state[changed], verdict[passed])
+		}
+		const label, annotation = `{"metadata":{"labels":{"a":"b"}}}`, `{"metadata":{"annotations":{"a":"b"}}}`
+		see("a label on the Deployment", lab.Deployment, lab.Merge(label), false, false)
+		see("its status", lab.Deployment, lab.Merge(`{"status":{"observedGeneration":1}}`).Through("status"), false, false)
+		see("its status, once more", lab.Deployment, lab.Merge(`{"status":{"replicas":1}}`).Through("status"), false, false)
+		see("a second owner of a field", lab.Deployment, lab.Applied("ann", "30"), false, false)
+		see("an annotation", lab.Deployment, lab.Merge(annotation), false, true)
+		see("its spec", lab.Deployment, lab.Desired("60"), true, true)
+		see("the data of a ConfigMap", lab.ConfigMap, lab.Desired("60"), true, false)
+		table.End()
+		l.Blank()
+		l.Say("The predicate is GenerationChangedPredicate of controller-runtime. Every status written would wake a " +
+			"controller that goes by resourceVersion, and it would write its status again.")
 	})
 }

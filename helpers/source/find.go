@@ -227,7 +227,7 @@ func nearMisses(decls []declared, typ, name string) string {
 		if d.name == name {
 			far = 0
 		}
-		if far > 2+len(name)/4 {
+		if far > 1+len(name)/4 {
 			continue
 		}
 		if d.typ != typ {

@@ -103,6 +103,12 @@ func leaves(b *ast.BlockStmt) bool {
 // neither passes the answer on nor begins a loop anew.
 func (g *graph) retryIn(f *frame, answer types.Object, at token.Pos, body ast.Stmt) Retry {
 	r := Retry{In: f.atLine(at)}
+	loop := f.loopAround(at)
+	if block, ok := body.(*ast.BlockStmt); ok && loop != nil && len(block.List) > 0 {
+		// What is left of a loop begins it anew by coming to its end.
+		end := len(loop.Body.List) - 1
+		r.Again = block.List[len(block.List)-1] == loop.Body.List[end] && !leaves(block)
+	}
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.BranchStmt:
@@ -126,8 +132,8 @@ func (g *graph) retryIn(f *frame, answer types.Object, at token.Pos, body ast.St
 		return Retry{}
 	}
 	next := []ast.Node{body}
-	if r.Again {
-		next = append(next, f.everyTurn(at)...)
+	if r.Again && loop != nil {
+		next = append(next, everyTurn(loop)...)
 	}
 	for _, n := range next {
 		for _, c := range f.calls(n) {
@@ -139,29 +145,33 @@ func (g *graph) retryIn(f *frame, answer types.Object, at token.Pos, body ast.St
 	return r
 }
 
-// everyTurn lists the statements that run in every turn of the innermost loop around a position:
-// those that stand in the loop itself, under no condition.
-func (f *function) everyTurn(at token.Pos) []ast.Node {
-	var out []ast.Node
+// loopAround is the innermost for statement around a position, or nil.
+func (f *function) loopAround(at token.Pos) *ast.ForStmt {
+	var loop *ast.ForStmt
 	ast.Inspect(f.decl.Body, func(n ast.Node) bool {
-		loop, ok := n.(*ast.ForStmt)
-		if !ok || at < loop.Pos() || at >= loop.End() {
-			return true
-		}
-		out = nil
-		for _, s := range loop.Body.List {
-			switch s := s.(type) {
-			case *ast.IfStmt:
-				if s.Init != nil {
-					out = append(out, s.Init)
-				}
-				out = append(out, s.Cond)
-			case *ast.AssignStmt, *ast.ExprStmt, *ast.DeclStmt:
-				out = append(out, s)
-			}
+		if l, ok := n.(*ast.ForStmt); ok && l.Pos() <= at && at < l.End() {
+			loop = l
 		}
 		return true
 	})
+	return loop
+}
+
+// everyTurn lists what runs in every turn of a loop: the statements that stand in the loop itself,
+// under no condition.
+func everyTurn(loop *ast.ForStmt) []ast.Node {
+	var out []ast.Node
+	for _, s := range loop.Body.List {
+		switch s := s.(type) {
+		case *ast.IfStmt:
+			if s.Init != nil {
+				out = append(out, s.Init)
+			}
+			out = append(out, s.Cond)
+		case *ast.AssignStmt, *ast.ExprStmt, *ast.DeclStmt:
+			out = append(out, s)
+		}
+	}
 	return out
 }
 

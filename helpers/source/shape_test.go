@@ -1,0 +1,91 @@
+package source
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/tools/txtar"
+)
+
+var update = flag.Bool("source.update", false, "write what the chains of testdata are found to be into testdata")
+
+// Every archive of testdata is one shape that the source of a write may have, with the chain that is
+// to be found in it under the name "want".
+func TestEveryShapeOfATransactionIsRead(t *testing.T) {
+	shapes, err := filepath.Glob(filepath.Join("testdata", "*.txtar"))
+	require.NoError(t, err)
+	client, err := txtar.ParseFile(filepath.Join("testdata", "etcd.txtar"))
+	require.NoError(t, err)
+	for _, path := range shapes {
+		name := strings.TrimSuffix(filepath.Base(path), ".txtar")
+		if name == "etcd" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			shape, err := txtar.ParseFile(path)
+			require.NoError(t, err)
+			starts, want := "(*store).Update", ""
+			root := t.TempDir()
+			for _, f := range append(client.Files, shape.Files...) {
+				switch f.Name {
+				case "start":
+					starts = string(f.Data)
+				case "want":
+					want = string(f.Data)
+				default:
+					file := filepath.Join(root, filepath.FromSlash(f.Name))
+					require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+					require.NoError(t, os.WriteFile(file, f.Data, 0o600))
+				}
+			}
+			var got strings.Builder
+			tree := treeIn(root, "example.org/app", etcdClient)
+			for start := range strings.FieldsSeq(starts) {
+				chain, err := tree.Transaction(t.Context(), Func("example.org/app", start))
+				if err != nil {
+					fmt.Fprintln(&got, err)
+					continue
+				}
+				fmt.Fprintln(&got, chain)
+				for _, c := range chain.If {
+					fmt.Fprintf(&got, "expects %s\n", c.Expects)
+				}
+				for _, o := range chain.Else {
+					fmt.Fprintf(&got, "else sent: %s\n", o.Sent)
+				}
+			}
+			if *update {
+				files := shape.Files[:0]
+				for _, f := range shape.Files {
+					if f.Name != "want" {
+						files = append(files, f)
+					}
+				}
+				shape.Files = append(files, txtar.File{Name: "want", Data: []byte(got.String())})
+				require.NoError(t, os.WriteFile(path, txtar.Format(shape), 0o644))
+				return
+			}
+			assert.Equal(t, want, got.String())
+			assert.Equal(t, strings.HasPrefix(name, "error-"), strings.Contains(got.String(), "compare breaks") || !strings.Contains(got.String(), "  if   "))
+		})
+	}
+}
+
+// treeIn is a tree of modules in folders of the same names.
+func treeIn(root string, modules ...string) *Tree {
+	dir := func(path string) string { return filepath.Join(root, filepath.FromSlash(path)) }
+	return &Tree{version: "v0", sources: []moduleSource{{
+		paths: modules,
+		goMod: func(_ context.Context, path string) (string, error) { return filepath.Join(dir(path), "go.mod"), nil },
+		locate: func(_ context.Context, path string) (module, error) {
+			return module{path: path, version: "v1.0.0", dir: dir(path)}, nil
+		},
+	}}}
+}
