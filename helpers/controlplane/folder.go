@@ -75,7 +75,7 @@ func (f *folder) prepare() error {
 }
 
 func (f *folder) remove() error {
-	err := os.RemoveAll(f.path)
+	err := errors.Join(removeLinks(f.path), os.RemoveAll(f.path))
 	if f.lock != nil {
 		err = errors.Join(err, f.lock.Close())
 	}

@@ -45,6 +45,15 @@ for file in "$folder"/pids/*; do
 	done
 done
 
+# Links into the folder from elsewhere go with it; what somebody else has put there meanwhile stays.
+if [ -f "$folder/links" ]; then
+	while read -r link; do
+		case $(readlink "$link") in
+		"$folder"/*) rm -f "$link" ;;
+		esac
+	done <"$folder/links"
+fi
+
 tries=0
 while [ -d "$folder" ] && [ "$tries" -lt 50 ]; do
 	rm -rf "$folder" 2>/dev/null

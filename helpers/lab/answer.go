@@ -95,3 +95,19 @@ func DetailsOf(err error) metav1.StatusDetails {
 	}
 	return *s.Details
 }
+
+// Root is an error as a table shows it: status and reason if it comes from the API, otherwise the error at
+// its root, such as "connection refused", without the way that it took and what follows a semicolon.
+func Root(err error) string {
+	if _, ok := statusOf(err); ok || err == nil {
+		return Brief(err)
+	}
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			text, _, _ := strings.Cut(err.Error(), ";") // a stream error goes on with numbers
+			return text
+		}
+		err = inner
+	}
+}

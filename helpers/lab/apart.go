@@ -31,6 +31,11 @@ func (a *apart) stop(ctx context.Context) error {
 	return a.server.Stop(ctx)
 }
 
+// CoreEvent is the Event of the core group, about something that does not matter.
+var CoreEvent = Kind{Kind: "Event", Version: "v1", Resource: "events", Base: map[string]any{
+	"reason": "Shown", "message": "for a lesson", "type": "Normal", "involvedObject": map[string]any{},
+}}
+
 // WithEventsApart is a client of a kube-apiserver that keeps events in an etcd of their own, as large
 // clusters do (--etcd-servers-overrides), and everything else where the others keep it.
 func (l *Lab) WithEventsApart(who string) *Client {

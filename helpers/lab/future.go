@@ -19,20 +19,22 @@ type FutureRead struct {
 // by the time a lesson asks they have passed.
 type future struct {
 	cancel context.CancelFunc
-	answer chan FutureRead
+	done   chan struct{} // closed when first is set
+	first  FutureRead
 	taken  atomic.Bool
 }
 
 // begin sends the read as soon as the server has all its caches: before, it would be refused at once.
 func (f *future) begin(p *Plane, control *controlplane.ControlPlane) {
 	ctx, cancel := context.WithCancel(context.Background())
-	f.cancel, f.answer = cancel, make(chan FutureRead, 1)
+	f.cancel, f.done = cancel, make(chan struct{})
 	go func() {
+		defer close(f.done)
 		if err := control.Healthy(ctx); err != nil {
-			f.answer <- FutureRead{Err: err}
+			f.first = FutureRead{Err: err}
 			return
 		}
-		f.answer <- readFromTheFuture(ctx, p, control)
+		f.first = readFromTheFuture(ctx, p, control)
 	}()
 }
 
@@ -42,9 +44,7 @@ func (f *future) stop() {
 		return
 	}
 	f.cancel()
-	if !f.taken.Load() {
-		<-f.answer
-	}
+	<-f.done
 }
 
 func readFromTheFuture(ctx context.Context, p *Plane, control *controlplane.ControlPlane) FutureRead {
@@ -65,13 +65,20 @@ func readFromTheFuture(ctx context.Context, p *Plane, control *controlplane.Cont
 // came of it. The first such read of a run was sent when the control plane started.
 func (l *Lab) ReadFromTheFuture() FutureRead {
 	l.open()
-	f := &l.plane.future
-	if f.taken.Swap(true) {
+	if l.plane.future.taken.Swap(true) {
 		return readFromTheFuture(l.ctx, l.plane, l.plane.control)
 	}
+	return l.FirstReadFromTheFuture()
+}
+
+// FirstReadFromTheFuture returns what came of the read that was sent when the control plane started: for a
+// lesson that needs such an answer among others, and not the three seconds that it takes.
+func (l *Lab) FirstReadFromTheFuture() FutureRead {
+	l.open()
+	f := &l.plane.future
 	select {
-	case answer := <-f.answer:
-		return answer
+	case <-f.done:
+		return f.first
 	case <-l.ctx.Done():
 		l.Stuck("waiting for the answer to the read from the future", context.Cause(l.ctx))
 		return FutureRead{}

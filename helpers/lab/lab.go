@@ -274,7 +274,12 @@ func (l *Lab) Race(key string, slow func() error, fast func()) error {
 	if err := held.Arrived(ctx); err != nil {
 		l.Stuck("holding the transaction on "+wire.ShortKey(key), err)
 	}
+	rivals := l.Wire.Add(&wire.Rule{
+		When: func(r *wire.Request) bool { return r.Key == key && r.Method != wire.Event },
+		Note: "the rival's",
+	})
 	fast()
+	rivals()
 	held.Release()
 	return pending.Wait()
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -19,6 +21,28 @@ func (c *Client) TryRaw(verb, path, query string, body []byte) ([]byte, error) {
 
 // TryRawWithin is TryRaw with a context of the caller's own, to give up with.
 func (c *Client) TryRawWithin(ctx context.Context, verb, path, query string, body []byte) ([]byte, error) {
+	q, err := c.raw(verb, path, query, body)
+	if err != nil {
+		return nil, err
+	}
+	res := q.MaxRetries(0).Do(ctx)
+	if err := res.Error(); err != nil {
+		return nil, err
+	}
+	return res.Raw()
+}
+
+// TryRawByDefault sends a request as client-go does when nobody tells it otherwise: what it repeats by itself
+// it repeats. Only the waits in between are left out.
+func (c *Client) TryRawByDefault(verb, path, query string, body []byte) error {
+	q, err := c.raw(verb, path, query, body)
+	if err != nil {
+		return err
+	}
+	return q.BackOffWithContext(noWait{}).Do(c.lab.ctx).Error()
+}
+
+func (c *Client) raw(verb, path, query string, body []byte) (*rest.Request, error) {
 	cfg := c.Config()
 	cfg.GroupVersion = &schema.GroupVersion{Version: "v1"}
 	cfg.APIPath = "/"
@@ -27,16 +51,21 @@ func (c *Client) TryRawWithin(ctx context.Context, verb, path, query string, bod
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", c.who, err)
 	}
-	q := api.Verb(verb).RequestURI(path + "?" + query).MaxRetries(0)
+	q := api.Verb(verb).RequestURI(path + "?" + query)
 	if body != nil {
 		q = q.Body(body).SetHeader("Content-Type", "application/json")
 	}
-	res := q.Do(ctx)
-	if err := res.Error(); err != nil {
-		return nil, err
-	}
-	return res.Raw()
+	return q, nil
 }
+
+// noWait is a rest.BackoffManagerWithContext that lets no time pass.
+type noWait struct{}
+
+func (noWait) UpdateBackoffWithContext(context.Context, *url.URL, error, int) {}
+func (noWait) CalculateBackoffWithContext(context.Context, *url.URL) (none time.Duration) {
+	return none
+}
+func (noWait) SleepWithContext(context.Context, time.Duration) {}
 
 // Path is the path of the API for the objects of the party's kind in the lesson's namespace, or for the
 // one that is named.

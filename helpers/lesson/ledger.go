@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"modrev/helpers/lab"
+	"modrev/helpers/notebook"
 	"modrev/helpers/source"
 )
 
@@ -56,10 +57,7 @@ func enter(path, test, file string, c Claim) error {
 var update = flag.Bool("update", false, "write CLAIMS.md anew instead of comparing it")
 
 // Chapter is one file of the book.
-type Chapter struct {
-	File  string // "conflict_test.go"
-	Title string
-}
+type Chapter = notebook.Chapter
 
 // Ledger asks every lesson of this test binary what it claims, makes the ledger from the answers, and
 // compares it with the file at path (with -update, writes that file). Tests that claim nothing are an

@@ -34,6 +34,8 @@ type Claim struct {
 	// From is the document and the part of it that the claim comes from: "D1 Expect". Beyond the
 	// documents it is "+".
 	From string
+	// Part is the part of its chapter that the lesson belongs to, where a chapter has parts: "status".
+	Part string
 	// Says is the claim, one sentence without a full stop at its end.
 	Says string
 	// Why says what the claim is good for, or what would follow if it were false. It stands in the message of
@@ -123,6 +125,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	ctx, cancel := deadline(t)
 	defer cancel()
 
+	p.heading(c, filepath.Base(file))
 	p.paragraph(capital(c.Says) + ".")
 	if c.Erratum != "" {
 		p.paragraph("Erratum: " + c.Erratum)

@@ -27,9 +27,7 @@ func Main(m *testing.M, chapters []Chapter) int {
 		return 2
 	}
 	p := lab.Shared()
-	for _, c := range chapters {
-		p.Notebook().Chapters = append(p.Notebook().Chapters, c.File)
-	}
+	p.Notebook().Chapters = chapters
 	code := m.Run()
 	if err := keepNotebook(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -33,10 +33,30 @@ func (p printer) paragraph(text string) {
 	}
 }
 
+<<<<<<< HEAD
 func (p printer) field(name, text string) {
 	for _, line := range field("", name, lab.Wrap(text, lab.Width-4-10)) {
 		p.line(line)
 	}
+=======
+// heading says where in the book one is: the claim, the chapter and its part, and the document behind it.
+func (p printer) heading(c Claim, file string) {
+	book := lab.Shared().Notebook()
+	text := c.ID
+	if n := book.Chapter(file); n > 0 {
+		text += fmt.Sprintf(" · chapter %d, %s", n, book.Chapters[n-1].Title)
+	}
+	if c.Part != "" {
+		text += ": " + c.Part
+	}
+	if c.From == "+" {
+		text += " · beyond the documents"
+	} else {
+		text += " · " + c.From
+	}
+	p.paragraph(text)
+	p.line("")
+>>>>>>> main
 }
 
 func (p printer) page(r run) {

@@ -34,11 +34,16 @@ type Page struct {
 	Tape    []string    // the same as text
 }
 
+// Chapter is one file of the book.
+type Chapter struct {
+	File  string // "conflict_test.go"
+	Title string
+}
+
 // Notebook collects the pages of a run. The zero value is empty and ready; it is safe for concurrent use.
 type Notebook struct {
-	// Chapters are the files of the book in reading order; pages stand in it. It is set before the first
-	// page is added.
-	Chapters []string
+	// Chapters is the book in reading order; pages stand in it. It is set before the first page is added.
+	Chapters []Chapter
 
 	mu    sync.Mutex
 	pages map[string]Page
@@ -89,6 +94,11 @@ func (n *Notebook) Page(id string) (Page, bool) {
 	return p, ok
 }
 
+// Chapter is the number of the chapter that a file holds, counted from 1; 0 if it holds none.
+func (n *Notebook) Chapter(file string) int {
+	return 1 + slices.IndexFunc(n.Chapters, func(c Chapter) bool { return c.File == file })
+}
+
 // Empty says whether nothing was written down.
 func (n *Notebook) Empty() bool {
 	n.mu.Lock()
@@ -113,7 +123,7 @@ func (n *Notebook) WriteTo(w io.Writer) (int64, error) {
 	b.WriteString("\n## The claims, and the requests that showed them\n")
 	pages := slices.SortedFunc(maps.Values(n.pages), func(a, b Page) int {
 		return cmp.Or(
-			cmp.Compare(slices.Index(n.Chapters, a.File), slices.Index(n.Chapters, b.File)),
+			cmp.Compare(n.Chapter(a.File), n.Chapter(b.File)),
 			cmp.Compare(a.Line, b.Line), cmp.Compare(a.ID, b.ID))
 	})
 	for _, p := range pages {

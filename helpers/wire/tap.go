@@ -57,6 +57,8 @@ type Rule struct {
 	// Answer alters what etcd answered, before kube-apiserver sees it; of a RangeStream, each part of it, a
 	// *RangeStreamResponse.
 	Answer func(proto.Message)
+	// Lost lets etcd execute the request and puts this error in the place of its answer.
+	Lost error
 	// Drop, for an Event, swallows it.
 	Drop bool
 
@@ -142,8 +144,34 @@ func (t *Tap) Add(r *Rule) (remove func()) {
 // Held is a request that waits at etcd's door.
 type Held struct {
 	arrived chan struct{}
+	dropped chan struct{} // closed when kube-apiserver has given up waiting
 	release chan struct{}
 	once    sync.Once
+}
+
+func newHeld() *Held {
+	return &Held{arrived: make(chan struct{}), dropped: make(chan struct{}), release: make(chan struct{})}
+}
+
+// HasArrived says whether the request has reached etcd's door, or, after HoldAnswer, been executed.
+func (h *Held) HasArrived() bool {
+	select {
+	case <-h.arrived:
+		return true
+	default:
+		return false
+	}
+}
+
+// Dropped waits until kube-apiserver has given up the request that is held: from then on it is certain that
+// etcd will not execute it.
+func (h *Held) Dropped(ctx context.Context) error {
+	select {
+	case <-h.dropped:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting until kube-apiserver gives up the request that is held: %w", context.Cause(ctx))
+	}
 }
 
 // Hold makes the next request that matches wait until Release. Only that one: later ones pass.
@@ -153,7 +181,7 @@ func (t *Tap) Hold(when Match) *Held {
 
 // HoldNoting is Hold with a note of the caller's own on the tape.
 func (t *Tap) HoldNoting(when Match, note string) *Held {
-	h := &Held{arrived: make(chan struct{}), release: make(chan struct{})}
+	h := newHeld()
 	t.Add(&Rule{When: when, Note: note, Times: 1, held: h})
 	return h
 }
@@ -162,7 +190,7 @@ func (t *Tap) HoldNoting(when Match, note string) *Held {
 // [Held.Arrived] then says that it has been executed. If kube-apiserver gives up waiting, the answer is lost
 // to it, and what was stored stays.
 func (t *Tap) HoldAnswer(when Match) *Held {
-	h := &Held{arrived: make(chan struct{}), release: make(chan struct{})}
+	h := newHeld()
 	t.Add(&Rule{When: when, Note: "the answer was held", Times: 1, after: h})
 	return h
 }
@@ -257,6 +285,7 @@ func (t *Tap) pass(ctx context.Context, r *Request, m proto.Message,
 			case <-ctx.Done():
 				t.wake(rules[i:]...)
 				t.finish(entry, nil, ctx.Err())
+				close(rule.held.dropped)
 				return nil, ctx.Err()
 			}
 		}
@@ -285,11 +314,15 @@ func (t *Tap) pass(ctx context.Context, r *Request, m proto.Message,
 				select {
 				case <-rule.after.release:
 				case <-ctx.Done():
+					close(rule.after.dropped)
 				}
 			}
 			if rule.Answer != nil {
 				resp = proto.Clone(resp)
 				rule.Answer(resp)
+			}
+			if rule.Lost != nil {
+				err = rule.Lost
 			}
 		}
 	}

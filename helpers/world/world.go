@@ -152,11 +152,12 @@ var ListsReportAnItemsNumber = Custom("a list reports the number of its newest i
 	})
 })
 
-// AnEventIsSwallowed is the world in which the first event of an update never reaches the apiserver.
+// AnEventIsSwallowed is the world in which the first event of an update never reaches the first apiserver: a
+// further one, which may run beside it, has watches of its own.
 var AnEventIsSwallowed = Custom("an event gets lost between etcd and the apiserver", func(l *lab.Lab) {
 	l.Wire.Add(&wire.Rule{
 		When: func(r *wire.Request) bool {
-			return r.Method == wire.Event && r.Found[0].Version > 1 && !r.Found[0].Deleted
+			return r.Method == wire.Event && r.From == "apiserver" && r.Found[0].Version > 1 && !r.Found[0].Deleted
 		},
 		Note: "swallowed", Times: 1, Drop: true,
 	})

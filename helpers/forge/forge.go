@@ -1,0 +1,307 @@
+// Package forge is the live lab: the control plane of the book, up until it is told to end, with what a
+// reader needs at a shell. The documents of the book say "forge" for the cluster of one that they use.
+package forge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"modrev/helpers/controlplane"
+	"modrev/helpers/kubeapiserver"
+	"modrev/helpers/wire"
+)
+
+// Options say what to start. The zero value starts the lab with etcd on a unix socket, and keeps nothing.
+type Options struct {
+	// Version is the minor version of Kubernetes, such as "1.37"; the default is the newest that is pinned.
+	Version string
+	// EtcdAddress is a TCP address on loopback for etcd, such as "127.0.0.1:2379", in addition to its
+	// socket. Whoever can reach it can write the store, so no other address is taken.
+	EtcdAddress string
+	// LogLink is a path at which the log of kube-apiserver is to be found as well, such as
+	// "/tmp/apiserver.log". A link is put there and taken away at the end; a file that is there already is
+	// an error.
+	LogLink string
+	// DataDir is a folder for the data of etcd that is kept for the next start.
+	DataDir string
+	// NoTools leaves kubectl, etcdctl and jq out: they need not be built then.
+	NoTools bool
+	// Progress is told what is being built and started. Nil discards it.
+	Progress io.Writer
+}
+
+// State is what another process needs to know of a lab that runs. It is kept in the folder of the control
+// plane and goes with it.
+type State struct {
+	PID        int
+	Version    string // of kube-apiserver, "v1.37.2"
+	Server     string // URL of kube-apiserver
+	Kubeconfig string // path; its context is called admin
+	Etcd       string // endpoint of etcd for etcdctl
+	Log        string // path of the log of kube-apiserver
+	Wire       string // path of the socket that tells what reaches etcd
+	Tools      string // folder with kubectl, etcdctl and jq; "" without them
+}
+
+// stateFile is the name of the State in the folder of the control plane.
+const stateFile = "forge.json"
+
+// Forge is a live lab.
+type Forge struct {
+	State State
+
+	control *controlplane.ControlPlane
+	wire    wire.Wire
+	hub     hub
+	socket  net.Listener
+
+	mu     sync.Mutex
+	writes int
+	log    func(line string) // nil until there is a log
+	early  []string          // the lines from before
+}
+
+// Start starts the lab. When it returns an error, nothing is left running. ctx limits the start alone.
+func Start(ctx context.Context, o Options) (_ *Forge, err error) {
+	if err := o.check(ctx); err != nil {
+		return nil, err
+	}
+	binary, err := kubeapiserver.Find(ctx, kubeapiserver.Options{Progress: o.Progress, Version: o.Version})
+	if err != nil {
+		return nil, err
+	}
+	f := &Forge{}
+	f.wire.Origin = controlplane.Peer
+	f.wire.Live = f.saw
+	options := controlplane.Options{
+		APIServerPath:     binary.Path,
+		EtcdServerOptions: f.wire.ServerOptions(),
+		DataDir:           o.DataDir,
+	}
+	if o.EtcdAddress != "" {
+		options.EtcdListenURLs = []string{"http://" + o.EtcdAddress}
+	}
+	f.control, err = controlplane.Start(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("starting the live lab: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Stop(context.WithoutCancel(ctx)))
+		}
+	}()
+	f.mu.Lock()
+	f.log = f.control.Log
+	for _, line := range f.early {
+		f.log(line)
+	}
+	f.early = nil
+	f.mu.Unlock()
+	if o.LogLink != "" {
+		if err := f.control.LinkLog(o.LogLink); err != nil {
+			return nil, err
+		}
+	}
+	f.State = State{
+		PID: os.Getpid(), Version: binary.Version, Server: f.control.Admin().Host,
+		Kubeconfig: filepath.Join(f.control.Dir(), "kubeconfig"),
+		Etcd:       f.control.EtcdEndpoint(), Log: f.control.LogFile(), Wire: filepath.Join(f.control.Dir(), "wire.sock"),
+	}
+	if o.EtcdAddress != "" {
+		f.State.Etcd = "http://" + o.EtcdAddress
+	}
+	if o.LogLink != "" {
+		f.State.Log = o.LogLink
+	}
+	if !o.NoTools {
+		if f.State.Tools, err = Tools(ctx, f.control.Dir(), o); err != nil {
+			return nil, err
+		}
+	}
+	if err := writeKubeconfig(f.State.Kubeconfig, f.control.Admin()); err != nil {
+		return nil, err
+	}
+	if f.socket, err = net.Listen("unix", f.State.Wire); err != nil {
+		return nil, fmt.Errorf("opening the socket on which the wire is told: %w", err)
+	}
+	go f.hub.serve(f.socket)
+	return f, f.announce()
+}
+
+// check finds what can be found wrong before anything is started.
+func (o Options) check(ctx context.Context) error {
+	if o.EtcdAddress != "" {
+		host, port, err := net.SplitHostPort(o.EtcdAddress)
+		if err != nil {
+			return fmt.Errorf("%q is no address for etcd: give one as 127.0.0.1:2379", o.EtcdAddress)
+		}
+		if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+			return fmt.Errorf("etcd is served without authentication, so only on loopback, and %s is not: give 127.0.0.1:%s", host, port)
+		}
+		var config net.ListenConfig
+		l, err := config.Listen(ctx, "tcp", o.EtcdAddress)
+		if err != nil {
+			return fmt.Errorf("etcd cannot be served on %s, something else is there already: end that, or give another port: %w", o.EtcdAddress, err)
+		}
+		if err := l.Close(); err != nil {
+			return fmt.Errorf("trying the address of etcd: %w", err)
+		}
+	}
+	return nil
+}
+
+// announce writes the state of the lab to where Running finds it.
+func (f *Forge) announce() error {
+	text, err := json.MarshalIndent(f.State, "", "  ")
+	if err != nil {
+		return fmt.Errorf("writing the state of the lab: %w", err)
+	}
+	path := filepath.Join(f.control.Dir(), stateFile)
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		return fmt.Errorf("writing the state of the lab: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("writing the state of the lab: %w", err)
+	}
+	return nil
+}
+
+// saw is told every request that reached etcd. Storage writes are numbered and marked in the log of
+// kube-apiserver, where the first document looks for them.
+func (f *Forge) saw(r wire.Request) {
+	if Writes(r) {
+		f.mu.Lock()
+		f.writes++
+		line := fmt.Sprintf("%s %s n=%d revision=%d key=%s", StorageWrite,
+			time.Now().Format("15:04:05.000000"), f.writes, r.StoreRevision, r.Key)
+		if f.log != nil {
+			f.log(line)
+		} else {
+			f.early = append(f.early, line)
+		}
+		f.mu.Unlock()
+	}
+	f.hub.tell(r)
+}
+
+// StorageWrite marks a storage write in the log of kube-apiserver; the first document counts these lines.
+const StorageWrite = "ACADEMY 5-storage-write"
+
+// Writes says whether a request changed what is stored: a transaction whose then branch ran and wrote.
+func Writes(r wire.Request) bool {
+	if !r.Answered || r.Err != nil {
+		return false
+	}
+	switch r.Method {
+	case wire.Put, wire.DeleteRange:
+		return true
+	case wire.Txn:
+		if !r.Succeeded {
+			return false
+		}
+		for _, op := range r.Then {
+			if op.Kind != "Get" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Healthy waits until kube-apiserver is healthy: all its own objects are there.
+func (f *Forge) Healthy(ctx context.Context) error { return f.control.Healthy(ctx) }
+
+// Stop ends the lab. What ctx limits is its patience; when it ends, the rest is killed.
+func (f *Forge) Stop(ctx context.Context) error {
+	if f.socket != nil {
+		f.socket.Close()
+	}
+	f.hub.close()
+	return f.control.Stop(ctx)
+}
+
+// contextName is the context that the documents give to kubectl.
+const contextName = "admin"
+
+func writeKubeconfig(path string, c *rest.Config) error {
+	k := clientcmdapi.NewConfig()
+	k.Clusters["forge"] = &clientcmdapi.Cluster{Server: c.Host, CertificateAuthorityData: c.CAData}
+	k.AuthInfos[contextName] = &clientcmdapi.AuthInfo{ClientCertificateData: c.CertData, ClientKeyData: c.KeyData}
+	k.Contexts[contextName] = &clientcmdapi.Context{Cluster: "forge", AuthInfo: contextName, Namespace: "default"}
+	k.CurrentContext = contextName
+	if err := clientcmd.WriteToFile(*k, path); err != nil {
+		return fmt.Errorf("writing the kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// ErrNoneRuns is what Running reports when there is no live lab on this machine.
+var ErrNoneRuns = errors.New("no live lab is running: start one with: go run ./cmd/forge")
+
+// Running finds the live lab of this user that was started last.
+func Running() (State, error) {
+	found, err := filepath.Glob(filepath.Join(os.TempDir(), "modrev-*", stateFile))
+	if err != nil {
+		return State{}, fmt.Errorf("looking for a live lab: %w", err)
+	}
+	var newest State
+	var at time.Time
+	for _, path := range found {
+		info, err := os.Stat(path)
+		if err != nil || info.ModTime().Before(at) {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue // of another user, or just ending
+		}
+		var s State
+		if json.Unmarshal(text, &s) != nil || !alive(s) {
+			continue
+		}
+		newest, at = s, info.ModTime()
+	}
+	if at.IsZero() {
+		return State{}, ErrNoneRuns
+	}
+	return newest, nil
+}
+
+// alive says whether somebody still answers on the socket of a lab.
+func alive(s State) bool {
+	c, err := net.Dial("unix", s.Wire)
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
+}
+
+// defaultEtcd is where etcdctl looks for etcd when nobody tells it.
+const defaultEtcd = "http://127.0.0.1:2379"
+
+// Environment is what a shell needs to work with the lab, as NAME=value, given the PATH that it has.
+// etcdctl refuses a command whose --endpoints hides a variable, so the variable is only there when etcd is
+// not where etcdctl looks by itself.
+func (s State) Environment(path string) []string {
+	env := []string{"KUBECONFIG=" + s.Kubeconfig, "FORGE_LOG=" + s.Log, "FORGE_ETCD=" + s.Etcd}
+	if s.Etcd != defaultEtcd {
+		env = append(env, "ETCDCTL_ENDPOINTS="+s.Etcd)
+	}
+	if s.Tools != "" {
+		env = append(env, "PATH="+s.Tools+string(os.PathListSeparator)+path)
+	}
+	return env
+}
