@@ -18,7 +18,7 @@ func TestTheLedgerHasARowForEachLesson(t *testing.T) {
 		{ID: "RV2", Says: "two | deux", File: "rv_test.go", CannotBend: "it is so", Read: "pkg F", From: "D1", Test: "TestTwo", Answers: "#3"},
 		{ID: "RV2b", Says: "two, again", File: "rv_test.go", Worlds: []string{"a"}},
 		{ID: "CF1", Says: "one", File: "astray_test.go", Worlds: []string{"a"}},
-	}, []Chapter{{"empty_test.go", "nothing"}, {"rv_test.go", "numbers"}}))
+	}, []Chapter{{File: "empty_test.go", Title: "nothing"}, {File: "rv_test.go", Title: "numbers"}}))
 	_, table, _ := strings.Cut(text, "\n## ")
 	rows := strings.Split(table, "\n")
 	assert.Equal(t, []string{

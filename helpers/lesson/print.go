@@ -33,12 +33,12 @@ func (p printer) paragraph(text string) {
 	}
 }
 
-<<<<<<< HEAD
 func (p printer) field(name, text string) {
 	for _, line := range field("", name, lab.Wrap(text, lab.Width-4-10)) {
 		p.line(line)
 	}
-=======
+}
+
 // heading says where in the book one is: the claim, the chapter and its part, and the document behind it.
 func (p printer) heading(c Claim, file string) {
 	book := lab.Shared().Notebook()
@@ -56,7 +56,6 @@ func (p printer) heading(c Claim, file string) {
 	}
 	p.paragraph(text)
 	p.line("")
->>>>>>> main
 }
 
 func (p printer) page(r run) {
