@@ -20,7 +20,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(Main(m, []Chapter{{File: "reading_order_test.go"}, {File: "prove_test.go"}}))
+	os.Exit(Main(m, []Chapter{
+		{File: "reading_order_test.go", Title: "the order"}, {File: "prove_test.go", Title: "the sky"},
+	}))
 }
 
 // exampleVariable is set in the environment of a test binary that is to hold the example lessons.
@@ -188,6 +190,8 @@ func TestALessonHoldsAndFailsInTheFalseWorld(t *testing.T) {
 	page, passes := example(t, "holds")
 	assert.True(t, passes)
 	assert.Equal(t, []string{
+		"SK1 · chapter 2, the sky · D1 Expect 1",
+		"",
 		"The sky is blue, whoever looks at it and from wherever on the earth that person may look.",
 		"",
 		"The sky is blue.",

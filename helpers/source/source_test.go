@@ -174,9 +174,9 @@ func TestCreateAndDeleteAreTheSameTransaction(t *testing.T) {
 	isTheCreateAndTheDelete(t, pinned(t))
 }
 
-// Up to Kubernetes 1.31 the comparison stood where the documents look for it. The versions whose
-// source is in the module cache are read, and those that -source.versions names; this needs no
-// network unless the flag is given.
+// Up to Kubernetes 1.31 the comparison stood where the documents look for it. The versions that
+// -source.versions names are read; without it, two whose source is in the module cache, which needs
+// no network.
 func TestTheAnswerFollowsTheVersion(t *testing.T) {
 	wanted := strings.FieldsFunc(*versions, func(r rune) bool { return r == ',' })
 	if len(wanted) == 0 {
@@ -212,19 +212,34 @@ func TestTheAnswerFollowsTheVersion(t *testing.T) {
 	}
 }
 
-// cached lists the versions of Kubernetes whose apiserver module is in the module cache, from 1.22
-// on: before that, etcd's client had another import path.
+// cached lists the two versions of Kubernetes on either side of the move whose apiserver module is in
+// the module cache: the newest up to 1.31, and the oldest since 1.32. Where the cache holds none, as
+// on a fresh machine, it lists none.
 func cached(t *testing.T) []string {
 	out, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
 	require.NoError(t, err)
 	dirs, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(out)), "k8s.io", "apiserver@v0.*"))
 	require.NoError(t, err)
-	var found []string
+	before, after := 0, 0
+	byMinor := make(map[int]string)
 	for _, d := range dirs {
 		_, version, _ := strings.Cut(filepath.Base(d), "@v0.")
-		minor, _, _ := strings.Cut(version, ".")
-		if n, err := strconv.Atoi(minor); err == nil && n >= 22 {
-			found = append(found, "1."+version)
+		digits, _, _ := strings.Cut(version, ".")
+		minor, err := strconv.Atoi(digits)
+		switch {
+		case err != nil || minor < 22:
+			continue // Before 1.22, etcd's client had another import path.
+		case minor <= 31:
+			before = max(before, minor)
+		case after == 0 || minor < after:
+			after = minor
+		}
+		byMinor[minor] = "1." + version
+	}
+	var found []string
+	for _, minor := range []int{before, after} {
+		if v := byMinor[minor]; v != "" {
+			found = append(found, v)
 		}
 	}
 	return found
