@@ -33,6 +33,12 @@ func (p printer) paragraph(text string) {
 	}
 }
 
+func (p printer) field(name, text string) {
+	for _, line := range field("", name, lab.Wrap(text, lab.Width-4-10)) {
+		p.line(line)
+	}
+}
+
 // heading says where in the book one is: the claim, the chapter and its part, and the document behind it.
 func (p printer) heading(c Claim, file string) {
 	book := lab.Shared().Notebook()
@@ -83,7 +89,7 @@ func (p printer) failure(c Claim, r run) {
 }
 
 func (p printer) defect(c Claim, w world.World, r run, err error) {
-	p.paragraph("DEFECT    This lesson proves nothing. In a world where " + w.Where + ", it must fail; " + err.Error() + ".")
+	p.field("DEFECT", "This lesson proves nothing. In a world where "+w.Where+", it must fail; "+err.Error()+".")
 	if r.failure != nil {
 		for _, line := range message(c, r, "", allWire) {
 			p.line(line)

@@ -11,14 +11,14 @@ import (
 
 // What the end of a run says of lessons.
 const (
-	skipped   = "skipped: what they need cannot be had here"
-	unbending = "without a world in which their claim is false"
+	skipped   = "skipped, for want of something that cannot be had here"
+	unbending = "without a world in which the claim is false"
 )
 
 // skip ends a lesson that could not be held here. It is counted at the end of the run.
 func skip(t *testing.T, c Claim, reason string) {
 	lab.Shared().Remark(lab.Remark{About: skipped, ID: c.ID, Text: reason})
-	printer{t: t}.paragraph("SKIPPED   " + reason)
+	printer{t: t}.field("SKIPPED", reason)
 	t.SkipNow()
 }
 

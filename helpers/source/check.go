@@ -118,22 +118,40 @@ func (t *Tree) importsEtcd(ctx context.Context, pkg string) (bool, error) {
 	if err != nil || !requires {
 		return false, err
 	}
-	_, files, err := t.files(ctx, pkg, parser.ImportsOnly)
+	imports, err := t.importsOf(ctx, pkg)
 	if err != nil {
 		return false, fmt.Errorf("reading the imports of %s: %w", pkg, err)
 	}
-	for _, f := range files {
-		for _, s := range f.Imports {
-			path, err := strconv.Unquote(s.Path.Value)
-			if err != nil {
-				continue
-			}
-			if leads, err := t.leadsToEtcd(ctx, path); leads || err != nil {
-				return leads, err
-			}
+	for _, path := range imports {
+		if leads, err := t.leadsToEtcd(ctx, path); leads || err != nil {
+			return leads, err
 		}
 	}
 	return false, nil
+}
+
+// importsOf lists what a package imports.
+func (t *Tree) importsOf(ctx context.Context, pkg string) ([]string, error) {
+	if imports, ok := t.imports[pkg]; ok {
+		return imports, nil
+	}
+	_, files, err := t.files(ctx, pkg, parser.ImportsOnly)
+	if err != nil {
+		return nil, err
+	}
+	var imports []string
+	for _, f := range files {
+		for _, s := range f.Imports {
+			if path, err := strconv.Unquote(s.Path.Value); err == nil && !slices.Contains(imports, path) {
+				imports = append(imports, path)
+			}
+		}
+	}
+	if t.imports == nil {
+		t.imports = make(map[string][]string)
+	}
+	t.imports[pkg] = imports
+	return imports, nil
 }
 
 // requiresEtcd reports whether the module that holds pkg is the etcd client's or requires it.
@@ -150,7 +168,7 @@ func (t *Tree) requiresEtcd(ctx context.Context, pkg string) (bool, error) {
 	}
 	goMod, err := s.goMod(ctx, path)
 	if err != nil {
-		return false, fmt.Errorf("reading what %s requires: %w", path, err)
+		return false, t.noSource(ctx, path, err)
 	}
 	paths, err := required(ctx, goMod)
 	if err != nil {

@@ -275,6 +275,18 @@ func distance(a, b string) int {
 func (t *Tree) With(pkg, file string, edit func(src []byte) []byte) *Tree {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	edits := append(slices.Clone(t.edits), overlay{pkg: pkg, file: file, edit: edit})
-	return &Tree{version: t.version, sources: t.sources, edits: edits, modules: maps.Clone(t.modules)}
+	// What the edit cannot change is shared, so that an altered tree costs little.
+	altered := &Tree{
+		version:  t.version,
+		sources:  t.sources,
+		edits:    append(slices.Clone(t.edits), overlay{pkg: pkg, file: file, edit: edit}),
+		fset:     t.fileSet(),
+		modules:  maps.Clone(t.modules),
+		requires: maps.Clone(t.requires),
+		packages: maps.Clone(t.packages),
+		imports:  maps.Clone(t.imports),
+	}
+	delete(altered.packages, pkg)
+	delete(altered.imports, pkg)
+	return altered
 }

@@ -11,9 +11,6 @@ import (
 	"strings"
 )
 
-// release is the form of a version of Kubernetes whose source is published.
-var release = regexp.MustCompile(`^v1(\.\d+\.\d+(?:-(?:alpha|beta|rc)\.\d+)?)$`)
-
 // For is the source of a kube-apiserver of any version, such as the "v1.34.4" that a prebuilt one
 // reports: the pinned source if that version is pinned, else the staging modules that were released
 // with it, from the module cache or the Go module proxy. Modules of which that version requires
@@ -32,11 +29,15 @@ func For(ctx context.Context, version string) (*Tree, error) {
 	if !errors.As(err, &notPinned) {
 		return tree, err
 	}
+	release := regexp.MustCompile(`^v1(\.\d+\.\d+(?:-(?:alpha|beta|rc)\.\d+)?)$`)
 	parts := release.FindStringSubmatch(version)
 	if parts == nil {
 		return nil, fmt.Errorf("%w: %q does not name a release of Kubernetes such as v1.34.4, so it does not say which source it was built from", ErrNoSource, version)
 	}
 	released, err := releasedWith(ctx, repo, version, "v0"+parts[1])
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: kube-apiserver %s is not pinned, and its source could not be downloaded: %w", ErrNoSource, version, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -58,11 +59,7 @@ func releasedWith(ctx context.Context, repo, version, staging string) (moduleSou
 			return module{}, err
 		}
 		defer os.RemoveAll(dir)
-		m, err := ask(ctx, dir, query)
-		if err != nil {
-			return module{}, fmt.Errorf("%w: kube-apiserver %s is not pinned, and its source could not be had: %w", ErrNoSource, version, err)
-		}
-		return m, nil
+		return ask(ctx, dir, query)
 	}
 	m, err := outside(ctx, download, apiserver+"@"+staging)
 	if err != nil {

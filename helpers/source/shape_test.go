@@ -89,3 +89,44 @@ func treeIn(root string, modules ...string) *Tree {
 		},
 	}}}
 }
+
+func TestADeclarationIsFoundWhateverItsForm(t *testing.T) {
+	root := t.TempDir()
+	src := `package app
+
+type Set[K comparable, V any] map[K]V
+
+func (s *Set[K, V]) Put(k K, v V) {}
+
+func (Set[K, _]) Has(k K) bool { return false }
+
+type Box[T any] struct{ Content, Label T }
+
+func (b (Box[T])) Open() T { return b.Content }
+
+type Opener interface{ Open() }
+
+var First, Second = 1, 2
+
+const Limit = 3
+`
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "example.org", "app"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "example.org", "app", "app.go"), []byte(src), 0o600))
+	tree := treeIn(root, "example.org/app")
+	for asked, found := range map[string]Location{
+		"Set":             {Func: "Set", Line: 3},
+		"(*Set).Put":      {Func: "(*Set).Put", Line: 5},
+		"(*Set[K,V]).Put": {Func: "(*Set).Put", Line: 5},
+		"Set.Has":         {Func: "(Set).Has", Line: 7},
+		"Box.Label":       {Func: "Box.Label", Line: 9},
+		"(*Box).Open":     {Func: "(Box).Open", Line: 11},
+		"(Opener).Open":   {Func: "Opener.Open", Line: 13},
+		"Second":          {Func: "Second", Line: 15},
+		"Limit":           {Func: "Limit", Line: 17},
+	} {
+		found.Module, found.Version, found.File = "example.org/app", "v1.0.0", "app.go"
+		at, err := tree.Find(Func("example.org/app", asked))
+		require.NoError(t, err)
+		assert.Equal(t, found, at)
+	}
+}

@@ -17,7 +17,8 @@ import (
 // Calls are followed through the packages that import etcd's client; a call of an interface method
 // leads to every type among them that implements it. The error says where the way breaks: start
 // does not exist, nothing that it calls builds a transaction with a comparison, or more than one
-// thing does.
+// thing does. Etcd's client is known by the import path go.etcd.io/etcd/client/v3, which Kubernetes
+// has used since 1.22.
 func (t *Tree) Transaction(ctx context.Context, start Ref) (Chain, error) {
 	at, err := t.Find(start)
 	if err != nil {
@@ -67,7 +68,7 @@ func (g *graph) chain(begin *function) (Chain, error) {
 		for _, c := range f.calls(f.decl.Body) {
 			bodies := g.bodies(c.callee)
 			if len(bodies) == 0 && interfaceOf(c.callee) != nil && g.followed(c.callee.Pkg()) {
-				deaf = append(deaf, fmt.Sprintf("%s calls %s at %s, which no type in %s implements", f.at(), label(c.callee), f.atLine(c.node.Pos()).Position(), strings.Join(g.packages(), ", ")))
+				deaf = append(deaf, fmt.Sprintf("%s calls %s (%s), and no type that leads to etcd implements it", f.at(), label(c.callee), f.atLine(c.node.Pos()).Position()))
 			}
 			for _, next := range bodies {
 				if _, ok := came[next.obj]; !ok {

@@ -16,9 +16,10 @@ import (
 	"time"
 )
 
-// ErrNoSource is wrapped by the error of [For] when the source of a version is neither here nor to
-// be had from the Go module proxy. A lesson that needs the source can then say so and skip.
-var ErrNoSource = errors.New("no source of this kube-apiserver")
+// ErrNoSource is wrapped by every error that comes of source which is neither in the module cache
+// nor to be had from the Go module proxy, be it of [For] or of what a tree is asked for later. A
+// lesson that needs the source of a prebuilt kube-apiserver can then say so and skip.
+var ErrNoSource = errors.New("the source cannot be had")
 
 // kubernetes is the module that a pin names: the one that holds kube-apiserver's main package.
 const kubernetes = "k8s.io/kubernetes"
@@ -36,10 +37,11 @@ type Tree struct {
 	mu       sync.Mutex
 	fset     *token.FileSet
 	modules  map[string]module   // by module path
+	requires map[string]bool     // by module path, see requiresEtcd
 	packages map[string]*parsed  // by import path, as the rest
+	imports  map[string][]string // import paths
 	checked  map[string]*checked // with types
 	leads    map[string]bool     // see leadsToEtcd
-	requires map[string]bool     // by module path, see requiresEtcd
 }
 
 // fileSet is the set that the positions of all packages of the tree refer to.
@@ -91,22 +93,26 @@ func Pinned(ctx context.Context, version string) (*Tree, error) {
 
 // pinnedIn is Pinned for the repository at repo.
 func pinnedIn(ctx context.Context, repo, version string) (*Tree, error) {
-	version = "v" + strings.TrimPrefix(version, "v")
-	parts := strings.SplitN(version, ".", 3)
+	parts := strings.SplitN("v"+strings.TrimPrefix(version, "v"), ".", 3)
 	if len(parts) < 2 {
 		return nil, fmt.Errorf("%q is not a version of Kubernetes: write it as v1.37 or v1.37.2", version)
 	}
+	version = strings.Join(parts, ".")
 	minor := parts[0] + "." + parts[1]
 	dir := filepath.Join(repo, "helpers", "kubeapiserver", minor)
 	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
 		return nil, &notPinnedError{version: version, folder: "helpers/kubeapiserver/" + minor}
 	}
-	pin, err := listModule(ctx, dir, kubernetes)
+	file, err := readGoMod(ctx, filepath.Join(dir, "go.mod"))
 	if err != nil {
 		return nil, fmt.Errorf("reading which version helpers/kubeapiserver/%s pins: %w", minor, err)
 	}
-	if len(parts) == 3 && version != pin.version {
-		return nil, &notPinnedError{version: version, folder: "helpers/kubeapiserver/" + minor, pinned: pin.version}
+	pin := file.version(kubernetes)
+	if pin == "" {
+		return nil, fmt.Errorf("helpers/kubeapiserver/%s/go.mod does not require %s: a pin names its version there", minor, kubernetes)
+	}
+	if len(parts) == 3 && version != pin {
+		return nil, &notPinnedError{version: version, folder: "helpers/kubeapiserver/" + minor, pinned: pin}
 	}
 	nested, err := requirements(ctx, dir)
 	if err != nil {
@@ -116,7 +122,7 @@ func pinnedIn(ctx context.Context, repo, version string) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Tree{version: pin.version, sources: []moduleSource{nested, root}}, nil
+	return &Tree{version: pin, sources: []moduleSource{nested, root}}, nil
 }
 
 // notPinnedError says that no nested module pins a version.
@@ -183,6 +189,23 @@ type goModFile struct {
 	}
 }
 
+// version is the version of a module that the file requires, replaced or not; empty if it requires
+// none.
+func (f goModFile) version(path string) string {
+	version := ""
+	for _, r := range f.Require {
+		if r.Path == path {
+			version = r.Version
+		}
+	}
+	for _, r := range f.Replace {
+		if r.Old.Path == path && version != "" && r.New.Version != "" {
+			version = r.New.Version
+		}
+	}
+	return version
+}
+
 // readGoMod reads a go.mod file, wherever it is.
 func readGoMod(ctx context.Context, path string) (goModFile, error) {
 	var file goModFile
@@ -222,8 +245,8 @@ func listModule(ctx context.Context, dir, modulePath string) (module, error) {
 func download(ctx context.Context, dir, query string) (module, error) {
 	var m struct{ Path, Version, Dir, GoMod, Error string }
 	err := goJSON(ctx, dir, &m, "mod", "download", "-json", query)
-	if m.Error != "" {
-		return module{}, fmt.Errorf("downloading %s: %s", query, firstLine(m.Error))
+	if m.Error != "" && ctx.Err() == nil {
+		return module{}, errors.New(firstLine(m.Error))
 	}
 	if err != nil {
 		return module{}, err
@@ -294,13 +317,21 @@ func (t *Tree) moduleOf(ctx context.Context, pkg string) (module, error) {
 	}
 	m, err := s.locate(ctx, path)
 	if err != nil {
-		return module{}, fmt.Errorf("finding the source of %s: %w", path, err)
+		return module{}, t.noSource(ctx, path, err)
 	}
 	if t.modules == nil {
 		t.modules = make(map[string]module)
 	}
 	t.modules[path] = m
 	return m, nil
+}
+
+// noSource says that a module cannot be had. That the caller gave up is no such error.
+func (t *Tree) noSource(ctx context.Context, path string, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("finding the source of %s: %w", path, err)
+	}
+	return fmt.Errorf("%w: %s of Kubernetes %s is not in the module cache and could not be downloaded: %w", ErrNoSource, path, t.version, err)
 }
 
 // dirOf is the folder of the package pkg and the path of that folder below its module.

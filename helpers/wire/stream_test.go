@@ -1,0 +1,377 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+)
+
+// shelvesOf is the prefix of a lesson's own resource, which its kube-apiserver watches.
+func shelvesOf(owner string) string { return "/registry/" + owner + ".modrev.example/shelves/" }
+
+// watching is a watch stream of a kube-apiserver, with the test in the place of etcd.
+type watching struct {
+	t    *testing.T
+	pipe *pipe
+	etcd grpc.ServerStream // what etcd sends and receives through
+	end  func()
+}
+
+func watchThrough(t *testing.T, w *Wire) *watching {
+	s := &watching{t: t, pipe: newPipe(t)}
+	ready, leave, left := make(chan struct{}), make(chan struct{}), make(chan error)
+	go func() {
+		left <- w.stream(nil, s.pipe, &grpc.StreamServerInfo{FullMethod: pb.Watch_Watch_FullMethodName},
+			func(_ any, ss grpc.ServerStream) error {
+				s.etcd = ss
+				close(ready)
+				<-leave
+				return nil
+			})
+	}()
+	<-ready
+	s.end = func() { close(leave); require.NoError(t, <-left) }
+	return s
+}
+
+// create has kube-apiserver create a watch and etcd acknowledge it.
+func (s *watching) create(id int64, key string) {
+	s.t.Helper()
+	s.ask(key)
+	s.send(&pb.WatchResponse{WatchId: id, Created: true})
+	require.True(s.t, s.next().Created)
+}
+
+func (s *watching) ask(key string) {
+	s.t.Helper()
+	s.pipe.in <- &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{
+		CreateRequest: &pb.WatchCreateRequest{Key: []byte(key), RangeEnd: []byte("x"), StartRevision: 5},
+	}}
+	require.NoError(s.t, s.etcd.RecvMsg(&pb.WatchRequest{}))
+}
+
+func (s *watching) send(resp *pb.WatchResponse) {
+	s.t.Helper()
+	require.NoError(s.t, s.etcd.SendMsg(resp))
+}
+
+// next is what kube-apiserver gets next; it must be there already.
+func (s *watching) next() *pb.WatchResponse {
+	s.t.Helper()
+	select {
+	case m := <-s.pipe.out:
+		return m.(*pb.WatchResponse)
+	default:
+		s.t.Fatal("nothing was sent to kube-apiserver")
+		return nil
+	}
+}
+
+func (s *watching) silent(why string) {
+	s.t.Helper()
+	assert.Empty(s.t, s.pipe.out, why)
+}
+
+func events(id int64, key string, revisions ...int64) *pb.WatchResponse {
+	resp := &pb.WatchResponse{WatchId: id, Header: &pb.ResponseHeader{}}
+	for _, r := range revisions {
+		resp.Header.Revision = r
+		resp.Events = append(resp.Events, &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(key + "shelf"), ModRevision: r, Version: 1}})
+	}
+	return resp
+}
+
+func progress(id, revision int64) *pb.WatchResponse {
+	return &pb.WatchResponse{WatchId: id, Header: &pb.ResponseHeader{Revision: revision}}
+}
+
+func revisionsOf(resp *pb.WatchResponse) []int64 {
+	var out []int64
+	for _, ev := range resp.Events {
+		out = append(out, ev.Kv.ModRevision)
+	}
+	return out
+}
+
+func TestAFrozenWatchIsSentNothingAndThenEverythingInOrder(t *testing.T) {
+	w := &Wire{}
+	tap := w.Tap("gu5-1")
+	mine, other := shelvesOf("gu5-1"), shelvesOf("gu5-2")
+	s := watchThrough(t, w)
+	// Two creates may be on their way before the first is acknowledged; etcd acknowledges in order.
+	s.ask(mine)
+	s.ask(other)
+	s.send(&pb.WatchResponse{WatchId: 0, Created: true})
+	s.send(&pb.WatchResponse{WatchId: 1, Created: true})
+	s.next()
+	s.next()
+	assert.Equal(t, 1, tap.Watched(mine))
+	assert.Equal(t, "1 Watch", tap.Tape().Since(0).Summary())
+
+	s.send(events(0, mine, 6))
+	assert.Equal(t, []int64{6}, revisionsOf(s.next()))
+
+	frozen := tap.Freeze(mine)
+	s.send(events(0, mine, 7, 8))
+	s.send(progress(0, 8))
+	s.silent("neither events nor progress reach a frozen watch")
+	s.send(events(1, other, 9))
+	assert.Equal(t, []int64{9}, revisionsOf(s.next()), "the other watches of the stream go on")
+	require.NoError(t, frozen.Holds(t.Context(), 8))
+	assert.Equal(t, []int64{7, 8}, frozen.Kept())
+	assert.Len(t, tap.Tape().Events(0), 1, "an event is told when it is delivered")
+
+	s.send(progress(progressOfAll, 9))
+	told := s.next()
+	assert.EqualValues(t, 1, told.WatchId, "progress of all would be a lie to the frozen one: each of the others is told")
+	assert.EqualValues(t, 9, told.Header.Revision)
+	s.silent("the frozen one is not told")
+
+	frozen.Release()
+	frozen.Release()
+	assert.Equal(t, []int64{7, 8}, revisionsOf(s.next()))
+	assert.EqualValues(t, 8, s.next().Header.Revision)
+	s.send(progress(progressOfAll, 9))
+	assert.EqualValues(t, progressOfAll, s.next().WatchId)
+	s.send(events(0, mine, 10))
+	assert.Equal(t, []int64{10}, revisionsOf(s.next()))
+	assert.Len(t, tap.Tape().Events(0), 4)
+	s.end()
+	assert.Zero(t, tap.Watched(mine), "a stream that has ended is forgotten")
+	frozen.Release()
+}
+
+// Release takes the frost away first and then sends what was kept back. What etcd sends between the two must
+// not overtake it.
+func TestNothingOvertakesWhatWasKeptBack(t *testing.T) {
+	for name, overtaking := range map[string]*pb.WatchResponse{
+		"an event":        events(0, shelvesOf("gu5-1"), 8),
+		"its progress":    progress(0, 8),
+		"progress of all": progress(progressOfAll, 8),
+	} {
+		w := &Wire{}
+		tap := w.Tap("gu5-1")
+		mine := shelvesOf("gu5-1")
+		s := watchThrough(t, w)
+		s.create(0, mine)
+		tap.Freeze(mine)
+		s.send(events(0, mine, 7))
+		tap.mu.Lock()
+		delete(tap.frozen, mine) // as Release does, before it thaws
+		tap.mu.Unlock()
+		s.send(overtaking)
+		assert.Equal(t, []int64{7}, revisionsOf(s.next()), name)
+		assert.EqualValues(t, 8, s.next().Header.Revision, name)
+		s.end()
+	}
+}
+
+func TestAWatchStaysFrozenUntilTheLastFreezeIsReleased(t *testing.T) {
+	w := &Wire{}
+	tap := w.Tap("gu5-1")
+	mine := shelvesOf("gu5-1")
+	s := watchThrough(t, w)
+	s.create(0, mine)
+	first := tap.Freeze(mine)
+	second := tap.Freeze(mine)
+	s.send(events(0, mine, 7))
+	first.Release()
+	s.silent("the second freeze is in force")
+	assert.Equal(t, []int64{7}, second.Kept())
+	second.Release()
+	assert.Equal(t, []int64{7}, revisionsOf(s.next()))
+	s.end()
+}
+
+func TestClosingATapThawsItsWatches(t *testing.T) {
+	w := &Wire{}
+	tap := w.Tap("gu5-1")
+	mine := shelvesOf("gu5-1")
+	s := watchThrough(t, w)
+	s.create(0, mine)
+	tap.Freeze(mine)
+	s.send(events(0, mine, 7))
+	tap.Close()
+	assert.Equal(t, []int64{7}, revisionsOf(s.next()))
+	tap.Freeze(mine)
+	s.send(events(0, mine, 8))
+	assert.Equal(t, []int64{8}, revisionsOf(s.next()), "there would be nobody to thaw it")
+	s.end()
+}
+
+func TestACancelledWatchIsForgotten(t *testing.T) {
+	w := &Wire{}
+	tap := w.Tap("gu5-1")
+	mine := shelvesOf("gu5-1")
+	s := watchThrough(t, w)
+	s.create(0, mine)
+	frozen := tap.Freeze(mine)
+	s.send(events(0, mine, 7))
+	s.send(&pb.WatchResponse{WatchId: 0, Canceled: true})
+	assert.True(t, s.next().Canceled)
+	frozen.Release()
+	s.silent("what was kept back for a watch that is gone is not sent")
+
+	s.ask(mine)
+	s.send(&pb.WatchResponse{WatchId: -1, Created: true, Canceled: true})
+	assert.True(t, s.next().Canceled, "a watch that etcd did not create is none")
+	s.send(events(99, mine, 8))
+	assert.Equal(t, []int64{8}, revisionsOf(s.next()), "what belongs to no watch that we know passes as it is")
+	s.end()
+}
+
+func TestRulesDropAndAlterSingleEvents(t *testing.T) {
+	w := &Wire{}
+	tap := w.Tap("rv7-1")
+	mine := shelvesOf("rv7-1")
+	s := watchThrough(t, w)
+	s.create(0, mine)
+	// Rules that make a request wait have no meaning for an event. They are not used up by one, either.
+	held, answer := tap.Hold(nil), tap.HoldAnswer(nil)
+	ran := 0
+	tap.Add(&Rule{Times: 1, Do: func(int) { ran++ }})
+	at := func(revision int64) Match {
+		return func(r *Request) bool { return r.Method == Event && r.Revision == revision }
+	}
+	tap.Add(&Rule{When: at(7), Drop: true, Note: "swallowed"})
+	tap.Add(&Rule{When: at(8), Note: "moved", Request: func(m proto.Message) { m.(*mvccpb.Event).Kv.ModRevision = 88 }})
+	tap.Add(&Rule{When: at(11), Drop: true, Note: "swallowed"})
+
+	sent := events(0, mine, 6, 7, 8, 9)
+	s.send(sent)
+	assert.Equal(t, []int64{6, 88, 9}, revisionsOf(s.next()))
+	assert.Equal(t, []int64{6, 7, 8, 9}, revisionsOf(sent), "what etcd sent is not touched")
+	s.send(events(0, mine, 7))
+	s.silent("a response of which nothing is left is not sent")
+	s.send(events(0, mine, 10, 11))
+	assert.Equal(t, []int64{10}, revisionsOf(s.next()))
+
+	var notes []string
+	for _, ev := range tap.Tape().Events(0) {
+		notes = append(notes, ev.Note)
+	}
+	assert.Equal(t, []string{"", "swallowed", "moved", "", "swallowed", "", "swallowed"}, notes)
+	assert.Empty(t, tap.Tape().Lines(tap.Tape().Now()-1), "events are not printed among the requests")
+	assert.Zero(t, ran)
+	for _, h := range []*Held{held, answer} {
+		select {
+		case <-h.arrived:
+			t.Error("an event was taken for the request that is to be held")
+		default:
+		}
+	}
+	s.end()
+}
+
+// stream asks for a RangeStream through the wire, with an etcd that answers in two parts.
+func rangeStreamThrough(t *testing.T, w *Wire, key string) (parts []int64, asked *pb.RangeRequest, err error) {
+	p := newPipe(t)
+	p.in <- &pb.RangeRequest{Key: []byte(key), RangeEnd: []byte("x"), Revision: 5}
+	close(p.in)
+	err = w.stream(nil, p, &grpc.StreamServerInfo{FullMethod: pb.KV_RangeStream_FullMethodName},
+		func(_ any, ss grpc.ServerStream) error {
+			asked = &pb.RangeRequest{}
+			if err := ss.RecvMsg(asked); err != nil {
+				return err
+			}
+			for range 2 {
+				part := &pb.RangeResponse{Header: &pb.ResponseHeader{Revision: 9}, Kvs: []*mvccpb.KeyValue{newKeyValue()}, Count: 1}
+				if err := ss.SendMsg(&pb.RangeStreamResponse{RangeResponse: part}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	close(p.out)
+	for m := range p.out {
+		parts = append(parts, m.(*pb.RangeStreamResponse).RangeResponse.Kvs[0].ModRevision)
+	}
+	return parts, asked, err
+}
+
+func TestARangeStreamIsRecordedAndAlteredLikeARange(t *testing.T) {
+	w := &Wire{}
+	var live []string
+	w.Live = func(r Request) { live = append(live, r.String()) }
+	tap := w.Tap("rv11-1")
+	mine := shelvesOf("rv11-1")
+	const printed = "RangeStream rv11-1.modrev.example/shelves/* at revision 5 → 2 of 2 keys, store revision 9"
+
+	parts, _, err := rangeStreamThrough(t, w, mine)
+	require.NoError(t, err)
+	assert.Equal(t, []int64{1, 1}, parts)
+	assert.Equal(t, "    "+printed, tap.Tape().String())
+	assert.Equal(t, []string{printed}, live)
+	assert.Equal(t, map[string]int64{"RangeStream of a prefix": 1}, w.Census())
+
+	ran := 0
+	remove := tap.Add(&Rule{
+		Note: "bent", Do: func(int) { ran++ },
+		Request: func(m proto.Message) { m.(*pb.RangeRequest).Revision = 0 },
+		Answer: func(m proto.Message) {
+			m.(*pb.RangeStreamResponse).RangeResponse.Kvs[0].ModRevision = 7
+		},
+	})
+	for range 2 {
+		parts, asked, err := rangeStreamThrough(t, w, mine)
+		require.NoError(t, err)
+		assert.Equal(t, []int64{7, 7}, parts)
+		assert.Zero(t, asked.Revision)
+	}
+	assert.Equal(t, 2, ran)
+	assert.Equal(t, "    RangeStream rv11-1.modrev.example/shelves/* → 2 of 2 keys, store revision 9  [bent]", tap.Tape().Lines(0)[1])
+	remove()
+
+	no := errors.New("compacted")
+	remove = tap.Add(&Rule{Err: no})
+	_, _, err = rangeStreamThrough(t, w, mine)
+	require.ErrorIs(t, err, no)
+	assert.Contains(t, tap.Tape().Lines(0)[3], "refused: compacted")
+	remove()
+
+	answer := tap.HoldAnswer(nil) // waits for a request whose answer can be held
+	held := tap.Hold(nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _, err := rangeStreamThrough(t, w, mine)
+		assert.NoError(t, err)
+	}()
+	require.NoError(t, held.Arrived(t.Context()))
+	held.Release()
+	<-done
+	select {
+	case <-answer.arrived:
+		t.Error("the answer of a RangeStream is not held")
+	default:
+	}
+
+	_, _, err = rangeStreamThrough(t, w, "/registry/shelves/")
+	require.NoError(t, err)
+	assert.Len(t, tap.Tape().Since(0), 5, "what nobody owns is on no tape")
+}
+
+func TestStreamsThatNobodyWantsRecordedPassAsTheyAre(t *testing.T) {
+	w := &Wire{Origin: func(context.Context) string { return "" }}
+	p := newPipe(t)
+	var through grpc.ServerStream
+	pass := func(_ any, ss grpc.ServerStream) error { through = ss; return io.EOF }
+	err := w.stream(nil, p, &grpc.StreamServerInfo{FullMethod: pb.Watch_Watch_FullMethodName}, pass)
+	require.ErrorIs(t, err, io.EOF)
+	assert.Same(t, p, through)
+
+	w.Origin = nil
+	err = w.stream(nil, p, &grpc.StreamServerInfo{FullMethod: pb.Lease_LeaseKeepAlive_FullMethodName}, pass)
+	require.ErrorIs(t, err, io.EOF)
+	assert.Same(t, p, through)
+	err = w.stream(nil, p, &grpc.StreamServerInfo{FullMethod: pb.KV_RangeStream_FullMethodName}, pass)
+	require.ErrorIs(t, err, io.EOF, "a stream that ends before it was asked for anything")
+}
