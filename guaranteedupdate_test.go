@@ -13,6 +13,7 @@ import (
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
 	"modrev/helpers/notebook"
+	"modrev/helpers/prediction"
 	"modrev/helpers/source"
 	"modrev/helpers/wire"
 	"modrev/helpers/world"
@@ -451,6 +452,7 @@ func TestAResourceVersionPreconditionIsATransactionThatComparesModRevision(t *te
 		table.End()
 		l.Blank()
 		l.Say("So the sentence is: a resourceVersion precondition is a Txn whose compare is on %s.", compare.FieldName())
+		l.WriteDown(prediction.CompareField, "%s", compare.FieldName())
 		l.WriteDown(notebook.TheSentence, "a resourceVersion precondition is a Txn whose compare is on %s", compare.FieldName())
 	})
 }
