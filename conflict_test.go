@@ -1076,6 +1076,9 @@ func TestRemovingTheLastFinalizerDoesNotHonourTheToken(t *testing.T) {
 		}
 		table.End()
 		l.Show("PUT without finalizers and without a uid, overtaken by delete and create", shown)
+		l.Blank()
+		l.Say("So it is on kube-apiserver %s: deleteWithoutFinalizers passes on the uid that the replace carries, and no "+
+			"version. The safe way is to send the object as it was read, uid included.", l.Plane().Binary().Version)
 	})
 }
 

@@ -330,6 +330,7 @@ func TestAnAcceptedPatchIsOneStorageWriteAndANoOpIsNone(t *testing.T) {
 		puts := l.WatchEtcd(key, number(shelf))
 		table := l.Table("request", "answer", "to etcd", "storage writes", "version")
 		try := func(request, cost string, do func() error) {
+			l.Settle(l.Peek("shelf"))
 			before := l.KV(shelf)
 			var err error
 			sent := l.Record(func() { err = do() })

@@ -100,7 +100,7 @@ func (d *drawing) replace(t *rapid.T) {
 func (d *drawing) replaceChecked(t *rapid.T) {
 	s := d.start(t, Replace)
 	s.Set = drawContent(t)
-	s.Token, s.UID = d.drawToken(t, s.Name), d.drawUID(t, s.Name)
+	s.Token, s.UID = d.drawCheck(t, s.Name)
 	d.write(s)
 }
 
@@ -120,13 +120,13 @@ func (d *drawing) patch(t *rapid.T) {
 func (d *drawing) patchChecked(t *rapid.T) {
 	s := d.start(t, Patch)
 	s.Set, s.Unset = drawPatch(t)
-	s.Token, s.UID = d.drawToken(t, s.Name), d.drawUID(t, s.Name)
+	s.Token, s.UID = d.drawCheck(t, s.Name)
 	d.write(s)
 }
 
 func (d *drawing) delete(t *rapid.T) {
 	s := d.start(t, Delete)
-	s.Token, s.UID = d.drawToken(t, s.Name), d.drawUID(t, s.Name)
+	s.Token, s.UID = d.drawCheck(t, s.Name)
 	d.write(s)
 }
 
@@ -149,21 +149,36 @@ func (d *drawing) drawToken(t *rapid.T, name string) string {
 	return rapid.SampledFrom(rapid.SampledFrom(choices).Draw(t, "kind of token")).Draw(t, "token")
 }
 
-// drawUID mostly chooses none, sometimes that of the object and sometimes another.
+// drawCheck chooses what a request asks for: a token, a uid, or both. A wrong uid is best seen beside a right
+// token, so that this comes up often enough.
+func (d *drawing) drawCheck(t *rapid.T, name string) (token, uid string) {
+	switch rapid.SampledFrom([]string{"token", "token", "uid", "both", "current token and uid"}).Draw(t, "check by") {
+	case "token":
+		return d.drawToken(t, name), ""
+	case "uid":
+		return "", d.drawUID(t, name)
+	case "both":
+		return d.drawToken(t, name), d.drawUID(t, name)
+	default:
+		return d.tokens.known(d.model.Object(name).Token), d.drawUID(t, name)
+	}
+}
+
+// drawUID chooses the uid of the object, of one that had its name, or of another, if there is any.
 func (d *drawing) drawUID(t *rapid.T, name string) string {
-	choices := []string{"", "", "", ""}
+	var current, wrong []string
 	for _, n := range d.uids.order {
-		if n.value == d.model.Object(name).UID || n.object == name {
-			choices = append(choices, n.name)
+		if n.value == d.model.Object(name).UID {
+			current = append(current, n.name)
+		} else {
+			wrong = append(wrong, n.name)
 		}
 	}
-	for _, n := range d.uids.order {
-		if n.object != name {
-			choices = append(choices, n.name)
-			break
-		}
+	choices := slices.DeleteFunc([][]string{current, wrong}, func(c []string) bool { return len(c) == 0 })
+	if len(choices) == 0 {
+		return ""
 	}
-	return rapid.SampledFrom(choices).Draw(t, "uid")
+	return rapid.SampledFrom(rapid.SampledFrom(choices).Draw(t, "kind of uid")).Draw(t, "uid")
 }
 
 func drawContent(t *rapid.T) Content {
@@ -265,15 +280,19 @@ type naming struct {
 type named struct{ name, value, object string }
 
 func (n *naming) name(object, value string) string {
-	if value == "" {
-		return ""
+	if name := n.known(value); name != "" || value == "" {
+		return name
 	}
+	name := fmt.Sprintf("%s%d", n.prefix, len(n.order)+1)
+	n.order = append(n.order, named{name, value, object})
+	return name
+}
+
+func (n *naming) known(value string) string {
 	for _, known := range n.order {
 		if known.value == value {
 			return known.name
 		}
 	}
-	name := fmt.Sprintf("%s%d", n.prefix, len(n.order)+1)
-	n.order = append(n.order, named{name, value, object})
-	return name
+	return ""
 }

@@ -33,7 +33,7 @@ func (e *SyntaxError) Error() string {
 // apart, begins with the word kind. An execution trace of the Go runtime, which go test's own flag -trace
 // writes, does not look like one.
 func LooksLikeTrace(text []byte) bool {
-	if !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {
+	if !isText(text) {
 		return false
 	}
 	for line := range strings.Lines(string(text)) {
@@ -44,12 +44,18 @@ func LooksLikeTrace(text []byte) bool {
 	return false
 }
 
+func isText(b []byte) bool { return utf8.Valid(b) && bytes.IndexByte(b, 0) < 0 }
+
 // ReadFile reads a trace from a file.
 func ReadFile(path string) (Trace, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return Trace{}, fmt.Errorf("reading a trace: %w", err)
 	}
+	return parseFile(path, text)
+}
+
+func parseFile(path string, text []byte) (Trace, error) {
 	t, err := Parse(text)
 	var syntax *SyntaxError
 	if errors.As(err, &syntax) {
@@ -103,8 +109,8 @@ func uncomment(line string) string {
 }
 
 func (p *parser) line(number int, line string) error {
-	if !utf8.ValidString(line) {
-		return &SyntaxError{Line: number, Found: "bytes that are not UTF-8", Expected: "the text of a trace"}
+	if !isText([]byte(line)) {
+		return &SyntaxError{Line: number, Found: "bytes that are no text", Expected: "a trace in UTF-8"}
 	}
 	if trimmed := strings.TrimSpace(line); p.trace.Kind == "" && strings.HasPrefix(trimmed, "#") {
 		p.trace.About = append(p.trace.About, strings.TrimSpace(trimmed[1:]))

@@ -314,7 +314,10 @@ func (t *Tap) pass(ctx context.Context, r *Request, m proto.Message,
 				select {
 				case <-rule.after.release:
 				case <-ctx.Done():
+					// Etcd's side of the deadline may end a little before the other: an answer now could still arrive.
+					t.finish(entry, resp, nil)
 					close(rule.after.dropped)
+					return nil, ctx.Err()
 				}
 			}
 			if rule.Answer != nil {
