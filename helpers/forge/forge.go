@@ -8,10 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -38,6 +41,9 @@ type Options struct {
 	DataDir string
 	// NoTools leaves kubectl, etcdctl and jq out: they need not be built then.
 	NoTools bool
+	// Command is the path of a program that the shell of the reader is to find as "forge", next to kubectl.
+	// Empty leaves it out, and so does NoTools.
+	Command string
 	// Progress is told what is being built and started. Nil discards it.
 	Progress io.Writer
 }
@@ -46,6 +52,7 @@ type Options struct {
 // plane and goes with it.
 type State struct {
 	PID        int
+	Dir        string // folder of the lab; it goes with the lab
 	Version    string // of kube-apiserver, "v1.37.2"
 	Server     string // URL of kube-apiserver
 	Kubeconfig string // path; its context is called admin
@@ -82,6 +89,18 @@ func Start(ctx context.Context, o Options) (_ *Forge, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := o.agrees(binary); err != nil {
+		return nil, err
+	}
+	var tools map[string]string
+	if !o.NoTools {
+		if tools, err = buildTools(ctx, binary.Version, o.Progress); err != nil {
+			return nil, err
+		}
+		if o.Command != "" {
+			tools["forge"] = o.Command
+		}
+	}
 	f := &Forge{}
 	f.wire.Origin = controlplane.Peer
 	f.wire.Live = f.saw
@@ -95,7 +114,7 @@ func Start(ctx context.Context, o Options) (_ *Forge, err error) {
 	}
 	f.control, err = controlplane.Start(ctx, options)
 	if err != nil {
-		return nil, fmt.Errorf("starting the live lab: %w", err)
+		return nil, o.explain(ctx, err)
 	}
 	defer func() {
 		if err != nil {
@@ -115,7 +134,7 @@ func Start(ctx context.Context, o Options) (_ *Forge, err error) {
 		}
 	}
 	f.State = State{
-		PID: os.Getpid(), Version: binary.Version, Server: f.control.Admin().Host,
+		PID: os.Getpid(), Dir: f.control.Dir(), Version: binary.Version, Server: f.control.Admin().Host,
 		Kubeconfig: filepath.Join(f.control.Dir(), "kubeconfig"),
 		Etcd:       f.control.EtcdEndpoint(), Log: f.control.LogFile(), Wire: filepath.Join(f.control.Dir(), "wire.sock"),
 	}
@@ -125,8 +144,8 @@ func Start(ctx context.Context, o Options) (_ *Forge, err error) {
 	if o.LogLink != "" {
 		f.State.Log = o.LogLink
 	}
-	if !o.NoTools {
-		if f.State.Tools, err = Tools(ctx, f.control.Dir(), o); err != nil {
+	if tools != nil {
+		if f.State.Tools, err = linkTools(filepath.Join(f.control.Dir(), "bin"), tools); err != nil {
 			return nil, err
 		}
 	}
@@ -162,6 +181,28 @@ func (o Options) check(ctx context.Context) error {
 	return nil
 }
 
+// agrees says whether a kube-apiserver is of the version that was asked for. The one in KUBEBUILDER_ASSETS is
+// of the version that it is.
+func (o Options) agrees(b kubeapiserver.Binary) error {
+	if minor := "v" + strings.TrimPrefix(o.Version, "v"); o.Version != "" && b.Version != minor && !strings.HasPrefix(b.Version, minor+".") {
+		return fmt.Errorf("kube-apiserver %s was asked for, and %s names one of %s: unset %s, or leave out the version",
+			o.Version, kubeapiserver.AssetsVariable, b.Version, kubeapiserver.AssetsVariable)
+	}
+	return nil
+}
+
+// explain says why the control plane did not start, in the words of who started the lab.
+func (o Options) explain(ctx context.Context, err error) error {
+	var path *fs.PathError
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return fmt.Errorf("the live lab was ended before it was up: %w", context.Cause(ctx))
+	case o.DataDir != "" && errors.As(err, &path) && (strings.HasPrefix(path.Path, o.DataDir) || strings.HasPrefix(o.DataDir, path.Path)):
+		return fmt.Errorf("etcd's data cannot be kept in %s: %w: name a folder that you can write to", o.DataDir, path)
+	}
+	return fmt.Errorf("starting the live lab: %w", err)
+}
+
 // announce writes the state of the lab to where Running finds it.
 func (f *Forge) announce() error {
 	text, err := json.MarshalIndent(f.State, "", "  ")
@@ -178,10 +219,10 @@ func (f *Forge) announce() error {
 	return nil
 }
 
-// saw is told every request that reached etcd. Storage writes are numbered and marked in the log of
-// kube-apiserver, where the first document looks for them.
+// saw is told every request that reached etcd. Storage writes of kube-apiserver are numbered and marked in its
+// log, where the first document looks for them.
 func (f *Forge) saw(r wire.Request) {
-	if Writes(r) {
+	if Writes(r) && r.From == apiserver {
 		f.mu.Lock()
 		f.writes++
 		line := fmt.Sprintf("%s %s n=%d revision=%d key=%s", StorageWrite,
@@ -195,6 +236,9 @@ func (f *Forge) saw(r wire.Request) {
 	}
 	f.hub.tell(r)
 }
+
+// apiserver is how the wire calls kube-apiserver; everything else is a tool, such as etcdctl.
+const apiserver = "apiserver"
 
 // StorageWrite marks a storage write in the log of kube-apiserver; the first document counts these lines.
 const StorageWrite = "ACADEMY 5-storage-write"
@@ -250,33 +294,66 @@ func writeKubeconfig(path string, c *rest.Config) error {
 // ErrNoneRuns is what Running reports when there is no live lab on this machine.
 var ErrNoneRuns = errors.New("no live lab is running: start one with: go run ./cmd/forge")
 
-// Running finds the live lab of this user that was started last.
-func Running() (State, error) {
-	found, err := filepath.Glob(filepath.Join(os.TempDir(), "modrev-*", stateFile))
-	if err != nil {
-		return State{}, fmt.Errorf("looking for a live lab: %w", err)
+// Running finds a live lab of this user: the one whose folder is named, if it still runs, else the one that was
+// started last.
+func Running(dir string) (State, error) {
+	if dir != "" {
+		if s, _, ok := read(dir); ok {
+			return s, nil
+		}
 	}
 	var newest State
 	var at time.Time
-	for _, path := range found {
-		info, err := os.Stat(path)
-		if err != nil || info.ModTime().Before(at) {
-			continue
-		}
-		text, err := os.ReadFile(path)
+	for _, parent := range parents() {
+		found, err := filepath.Glob(filepath.Join(parent, "modrev-*"))
 		if err != nil {
-			continue // of another user, or just ending
+			return State{}, fmt.Errorf("looking for a live lab: %w", err)
 		}
-		var s State
-		if json.Unmarshal(text, &s) != nil || !alive(s) {
-			continue
+		for _, dir := range found {
+			if s, began, ok := read(dir); ok && began.After(at) {
+				newest, at = s, began
+			}
 		}
-		newest, at = s, info.ModTime()
 	}
 	if at.IsZero() {
 		return State{}, ErrNoneRuns
 	}
 	return newest, nil
+}
+
+// parents are where the folder of a control plane may be: in /tmp, too, where the path of a socket is short.
+func parents() []string {
+	const short = "/tmp"
+	if dir := os.TempDir(); dir != short {
+		return []string{dir, short}
+	}
+	return []string{short}
+}
+
+// read reads the state of a lab from its folder, and since when it has been there. It reports false for a lab
+// that is starting or ending, and for a folder of somebody else: what it says would be put into a shell.
+func read(dir string) (_ State, began time.Time, ok bool) {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() {
+		return State{}, began, false
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != os.Getuid() {
+		return State{}, began, false
+	}
+	path := filepath.Join(dir, stateFile)
+	file, err := os.Stat(path)
+	if err != nil {
+		return State{}, began, false
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return State{}, began, false
+	}
+	var s State
+	if json.Unmarshal(text, &s) != nil || !alive(s) {
+		return State{}, began, false
+	}
+	return s, file.ModTime(), true
 }
 
 // alive says whether somebody still answers on the socket of a lab.
@@ -289,6 +366,9 @@ func alive(s State) bool {
 	return true
 }
 
+// LabVariable is the variable that says which lab a shell was set up for.
+const LabVariable = "FORGE_LAB"
+
 // defaultEtcd is where etcdctl looks for etcd when nobody tells it.
 const defaultEtcd = "http://127.0.0.1:2379"
 
@@ -296,7 +376,7 @@ const defaultEtcd = "http://127.0.0.1:2379"
 // etcdctl refuses a command whose --endpoints hides a variable, so the variable is only there when etcd is
 // not where etcdctl looks by itself.
 func (s State) Environment(path string) []string {
-	env := []string{"KUBECONFIG=" + s.Kubeconfig, "FORGE_LOG=" + s.Log, "FORGE_ETCD=" + s.Etcd}
+	env := []string{"KUBECONFIG=" + s.Kubeconfig, LabVariable + "=" + s.Dir, "FORGE_LOG=" + s.Log, "FORGE_ETCD=" + s.Etcd}
 	if s.Etcd != defaultEtcd {
 		env = append(env, "ETCDCTL_ENDPOINTS="+s.Etcd)
 	}

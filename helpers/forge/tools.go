@@ -2,34 +2,37 @@ package forge
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"modrev/helpers/kubeapiserver"
 	"modrev/helpers/kubeapiserver/pinned"
 )
 
-// Tools makes a folder in which kubectl, etcdctl and jq stand under these names, and returns it. What has
-// not been built yet is built: kubectl from the module that pins kube-apiserver, the others from one of
-// their own. jq is gojq.
-func Tools(ctx context.Context, dir string, o Options) (string, error) {
-	kubectl, err := kubeapiserver.Command(o.Version, "kubectl")
+// buildTools builds kubectl, etcdctl and jq, unless they have been built already, and returns their paths by the
+// names under which a shell is to find them. kubectl is of the minor version of the kube-apiserver given, if that
+// is pinned, else of the newest that is; the others come from a module of their own. jq is gojq.
+func buildTools(ctx context.Context, version string, progress io.Writer) (map[string]string, error) {
+	minor, err := pinnedMinor(version)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	module, err := pinned.Folder("helpers/forge/tools")
+	kubectl, err := kubeapiserver.Command(minor, "kubectl")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	kubectl.Cost = 90 * time.Second
-	bin := filepath.Join(dir, "bin")
-	if err := os.MkdirAll(bin, 0o700); err != nil {
-		return "", fmt.Errorf("making the folder for the tools: %w", err)
+	module, err := pinned.Folder("helpers/forge/tools")
+	if err != nil {
+		return nil, err
 	}
-	for _, tool := range []struct {
+	tools := map[string]string{}
+	for _, t := range []struct {
 		name string
 		pinned.Tool
 	}{
@@ -37,13 +40,36 @@ func Tools(ctx context.Context, dir string, o Options) (string, error) {
 		{"etcdctl", pinned.Tool{Module: module, Package: "go.etcd.io/etcd/etcdctl/v3", Cost: 30 * time.Second}},
 		{"jq", pinned.Tool{Module: module, Package: "github.com/itchyny/gojq/cmd/gojq", Cost: 10 * time.Second}},
 	} {
-		path, err := pinned.Build(ctx, tool.Tool, pinned.Options{Progress: o.Progress})
-		if err != nil {
-			return "", err
-		}
-		if err := os.Symlink(path, filepath.Join(bin, tool.name)); err != nil && !errors.Is(err, os.ErrExist) {
-			return "", fmt.Errorf("putting %s into the folder for the tools: %w", tool.name, err)
+		t.Avoid = "start the lab with -tools=false if you have kubectl, etcdctl and jq"
+		if tools[t.name], err = pinned.Build(ctx, t.Tool, pinned.Options{Progress: progress}); err != nil {
+			return nil, err
 		}
 	}
-	return bin, nil
+	return tools, nil
+}
+
+// pinnedMinor is the minor version of a kube-apiserver such as "v1.37.2", "" if it is not pinned.
+func pinnedMinor(version string) (string, error) {
+	all, err := kubeapiserver.Pinned()
+	if err != nil {
+		return "", err
+	}
+	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	if minor := strings.Join(parts[:min(2, len(parts))], "."); slices.Contains(all, minor) {
+		return minor, nil
+	}
+	return "", nil
+}
+
+// linkTools makes a folder in which programs stand under the names given, and returns it.
+func linkTools(folder string, tools map[string]string) (string, error) {
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return "", fmt.Errorf("making the folder for the tools: %w", err)
+	}
+	for name, path := range tools {
+		if err := os.Symlink(path, filepath.Join(folder, name)); err != nil {
+			return "", fmt.Errorf("putting %s into the folder for the tools: %w", name, err)
+		}
+	}
+	return folder, nil
 }

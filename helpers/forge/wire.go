@@ -74,8 +74,8 @@ func (h *hub) tell(r wire.Request) {
 		return
 	}
 	line := fmt.Sprintf("%s  %s", time.Now().Format("15:04:05.000"), r.String())
-	if r.From != "apiserver" {
-		line += "  (" + r.From + ")"
+	if r.From != apiserver {
+		line += "  (not from kube-apiserver)"
 	}
 	for l := range h.listeners {
 		if !l.filter.takes(r) {

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"modrev/helpers/forge"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"forge": main})
+}
+
+// TestForge runs the scripts in testdata/script. Besides the commands of testscript they have
+//
+//	lab NAME [flags]     starts a forge in the background and waits until it is up; sets $NAME to its folder
+//	end NAME SIGNAL      ends it, and expects that nothing of it is left
+//	port NAME            sets $NAME to a free port of 127.0.0.1
+//	taken NAME           sets $NAME to a port of 127.0.0.1 on which something listens
+//	listens NAME N       expects the processes of a lab to listen on N TCP ports (Linux)
+func TestForge(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			tmp, err := shortTemp()
+			if err != nil {
+				return err
+			}
+			env.Setenv("TMPDIR", tmp)
+			env.Setenv(forge.LabVariable, "")
+			env.Setenv("PROMPT_COMMAND", "")
+			// What has been built stands in the user's cache.
+			if runtime.GOOS == "darwin" {
+				env.Setenv("HOME", os.Getenv("HOME"))
+			} else {
+				env.Setenv("HOME", env.WorkDir)
+				cache, err := os.UserCacheDir()
+				if err != nil {
+					return err
+				}
+				env.Setenv("XDG_CACHE_HOME", cache)
+			}
+			if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" {
+				env.Setenv("KUBEBUILDER_ASSETS", assets)
+			}
+			labs := make(map[string]*scriptLab)
+			env.Values["labs"] = labs
+			env.Defer(func() {
+				for _, l := range labs {
+					l.process.kill()
+				}
+				if err := os.RemoveAll(tmp); err != nil {
+					env.T().Log(err)
+				}
+			})
+			return nil
+		},
+		Condition: func(name string) (bool, error) {
+			// testscript asks for conditions that it does not know.
+			return false, nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"lab": cmdLab, "end": cmdEnd, "port": cmdPort, "taken": cmdTaken, "listens": cmdListens,
+		},
+	})
+}
+
+// scriptLab is a lab that a script has started.
+type scriptLab struct {
+	process *process
+	state   forge.State
+}
+
+func labs(ts *testscript.TestScript) map[string]*scriptLab {
+	return ts.Value("labs").(map[string]*scriptLab)
+}
+
+func cmdLab(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 {
+		ts.Fatalf("usage: lab NAME [flags]")
+	}
+	var env []string
+	for _, name := range []string{"HOME", "XDG_CACHE_HOME", "KUBEBUILDER_ASSETS", "PATH"} {
+		env = append(env, name+"="+ts.Getenv(name))
+	}
+	p, err := launch(ts.Getenv("TMPDIR"), env, "forge", args[1:]...)
+	ts.Check(err)
+	l := &scriptLab{process: p}
+	labs(ts)[args[0]] = l
+	l.state, err = p.up()
+	ts.Check(err)
+	ts.Setenv(args[0], l.state.Dir)
+	ts.Logf("%s", p.output())
+}
+
+func cmdEnd(ts *testscript.TestScript, neg bool, args []string) {
+	signals := map[string]syscall.Signal{"SIGINT": syscall.SIGINT, "SIGTERM": syscall.SIGTERM, "SIGKILL": syscall.SIGKILL}
+	if neg || len(args) != 2 || labs(ts)[args[0]] == nil || signals[args[1]] == 0 {
+		ts.Fatalf("usage: end NAME SIGNAL, of a lab that was started")
+	}
+	l := labs(ts)[args[0]]
+	ts.Check(l.process.cmd.Process.Signal(signals[args[1]]))
+	_, err := l.process.ends()
+	ts.Check(err)
+	ts.Check(left(l.state))
+}
+
+func cmdPort(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: port NAME")
+	}
+	port, err := freePort()
+	ts.Check(err)
+	ts.Setenv(args[0], port)
+}
+
+func cmdTaken(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: taken NAME")
+	}
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { l.Close() })
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	ts.Check(err)
+	ts.Setenv(args[0], port)
+}
+
+func cmdListens(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 || labs(ts)[args[0]] == nil {
+		ts.Fatalf("usage: listens NAME N, of a lab that was started")
+	}
+	if runtime.GOOS != "linux" {
+		ts.Logf("not looked at: only Linux tells which process listens")
+		return
+	}
+	want, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	ports, err := listeners(labs(ts)[args[0]].state)
+	ts.Check(err)
+	if len(ports) != want {
+		ts.Fatalf("the lab listens on %d TCP ports, expected %d: %s", len(ports), want, strings.Join(ports, ", "))
+	}
+}
