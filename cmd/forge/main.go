@@ -188,7 +188,7 @@ func exports(s forge.State) []string {
 	var out []string
 	for _, v := range s.Environment("") {
 		name, value, _ := strings.Cut(v, "=")
-		quoted := "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
+		quoted := forge.Quote(value)
 		if name == "PATH" {
 			quoted += `"$PATH"`
 		}

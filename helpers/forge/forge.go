@@ -145,7 +145,7 @@ func Start(ctx context.Context, o Options) (_ *Forge, err error) {
 		f.State.Log = o.LogLink
 	}
 	if tools != nil {
-		if f.State.Tools, err = linkTools(filepath.Join(f.control.Dir(), "bin"), tools); err != nil {
+		if f.State.Tools, err = linkTools(filepath.Join(f.control.Dir(), "bin"), tools, f.State.Etcd); err != nil {
 			return nil, err
 		}
 	}
@@ -373,15 +373,13 @@ const LabVariable = "FORGE_LAB"
 const defaultEtcd = "http://127.0.0.1:2379"
 
 // Environment is what a shell needs to work with the lab, as NAME=value, given the PATH that it has.
-// etcdctl refuses a command whose --endpoints hides a variable, so the variable is only there when etcd is
-// not where etcdctl looks by itself.
 func (s State) Environment(path string) []string {
 	env := []string{"KUBECONFIG=" + s.Kubeconfig, LabVariable + "=" + s.Dir, "FORGE_LOG=" + s.Log, "FORGE_ETCD=" + s.Etcd}
-	if s.Etcd != defaultEtcd {
-		env = append(env, "ETCDCTL_ENDPOINTS="+s.Etcd)
-	}
-	if s.Tools != "" {
+	switch {
+	case s.Tools != "": // its etcdctl knows where etcd is
 		env = append(env, "PATH="+s.Tools+string(os.PathListSeparator)+path)
+	case s.Etcd != defaultEtcd:
+		env = append(env, "ETCDCTL_ENDPOINTS="+s.Etcd)
 	}
 	return env
 }

@@ -61,15 +61,39 @@ func pinnedMinor(version string) (string, error) {
 	return "", nil
 }
 
-// linkTools makes a folder in which programs stand under the names given, and returns it.
-func linkTools(folder string, tools map[string]string) (string, error) {
+// linkTools makes a folder in which programs stand under the names given, and returns it. etcd is where etcdctl is
+// to look when nobody tells it.
+func linkTools(folder string, tools map[string]string, etcd string) (string, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return "", fmt.Errorf("making the folder for the tools: %w", err)
 	}
 	for name, path := range tools {
-		if err := os.Symlink(path, filepath.Join(folder, name)); err != nil {
+		file := filepath.Join(folder, name)
+		var err error
+		if name == "etcdctl" {
+			err = os.WriteFile(file, []byte(etcdctl(path, etcd)), 0o700)
+		} else {
+			err = os.Symlink(path, file)
+		}
+		if err != nil {
 			return "", fmt.Errorf("putting %s into the folder for the tools: %w", name, err)
 		}
 	}
 	return folder, nil
 }
+
+// etcdctl is a script that runs an etcdctl and tells it where etcd is, unless somebody else does. The variable for
+// that cannot simply stand in the reader's shell: etcdctl refuses to work when it is set and the flag is given,
+// too, as the first document does (verifyEnv in go.etcd.io/etcd/pkg/v3/flags).
+func etcdctl(path, etcd string) string {
+	return `#!/bin/sh
+case " $* " in
+*" --endpoints"*) ;;
+*) export ETCDCTL_ENDPOINTS="${ETCDCTL_ENDPOINTS-` + etcd + `}" ;;
+esac
+exec ` + Quote(path) + ` "$@"
+`
+}
+
+// Quote quotes a text for a shell.
+func Quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
