@@ -60,6 +60,16 @@ func TestTheCommandsOfTheFirstDocument(t *testing.T) {
 	perform(t, f, d1, paths)
 }
 
+// What the second document asks for: the modular lab, and the trace of equality tokens.
+func TestWhatTheSecondDocumentAsksFor(t *testing.T) {
+	d2 := readTranscript(t, "d2.txtar")
+	t.Setenv("TMPDIR", temporary(t))
+	t.Setenv(forge.LabVariable, "")
+	f, err := document(t, "", "")
+	require.NoError(t, err)
+	perform(t, f, d2, nil)
+}
+
 // document starts a lab as the first document has it.
 func document(t *testing.T, etcd, log string) (*forge.Forge, error) {
 	self, err := os.Executable()
@@ -91,7 +101,7 @@ func perform(t *testing.T, f *forge.Forge, tr *transcript.Transcript, paths map[
 	w := newWitness(t, f.State)
 	require.NoError(t, f.Healthy(t.Context()))
 	require.NoError(t, tr.Run(t.Context(), transcript.Stage{
-		Dir:    t.TempDir(),
+		Dir:    filepath.Join("..", ".."),
 		Env:    append(os.Environ(), f.State.Environment(os.Getenv("PATH"))...),
 		Paths:  paths,
 		Wire:   w.wire,
