@@ -81,19 +81,8 @@ func keepNotebook() error {
 	if book.Empty() {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("keeping the notebook: %w", err)
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("keeping the notebook: %w", err)
-	}
-	if _, err := book.WriteTo(f); err != nil {
-		f.Close()
-		return fmt.Errorf("writing the notebook to %s: %w", path, err)
-	}
-	if err := f.Close(); err != nil {
-		return fmt.Errorf("writing the notebook to %s: %w", path, err)
+	if err := book.Save(path); err != nil {
+		return err
 	}
 	fmt.Println("The notebook of this run is in " + path)
 	return nil

@@ -30,8 +30,8 @@ type entry struct {
 }
 
 // Step is one thing that happened on the way between a client, kube-apiserver and etcd. Exactly one field
-// is set. A Step of a request to etcd carries its answer, too, but stands where the request arrived; the
-// Reply stands where the answer was given.
+// is set. A Call and its Answer are one pointer, and so are an Ask and its Reply: each carries both sides, and
+// stands where it was sent and where it was answered.
 type Step struct {
 	Call   *Call    // a client sent an HTTP request
 	Ask    *Request // kube-apiserver asked etcd
@@ -44,27 +44,33 @@ type Step struct {
 func (tp *Tape) Steps() []Step {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
+	requests, calls := map[*Request]*Request{}, map[*Call]*Call{}
 	var out []Step
 	for _, e := range tp.entries {
 		switch {
 		case e.etcd != nil && e.etcd.Method == Event:
 		case e.etcd != nil:
-			r := *e.etcd
-			out = append(out, Step{Ask: &r})
+			out = append(out, Step{Ask: copied(requests, e.etcd)})
 		case e.reply != nil:
-			r := *e.reply
-			out = append(out, Step{Reply: &r})
+			out = append(out, Step{Reply: copied(requests, e.reply)})
 		case e.call != nil:
-			c := *e.call
-			out = append(out, Step{Call: &c})
+			out = append(out, Step{Call: copied(calls, e.call)})
 		case e.answer != nil:
-			c := *e.answer
-			out = append(out, Step{Answer: &c})
+			out = append(out, Step{Answer: copied(calls, e.answer)})
 		default:
 			out = append(out, Step{Remark: e.remark})
 		}
 	}
 	return out
+}
+
+// copied is a copy of what p points to, the same one each time.
+func copied[T any](known map[*T]*T, p *T) *T {
+	if known[p] == nil {
+		v := *p
+		known[p] = &v
+	}
+	return known[p]
 }
 
 // Mark is a position on a Tape.

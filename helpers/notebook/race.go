@@ -1,0 +1,237 @@
+package notebook
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"modrev/helpers/wire"
+)
+
+// Race is a request whose transaction was made to wait at etcd's door while something else happened.
+type Race struct {
+	Of      string // the request of the client
+	Diagram string // in Mermaid's language: who sent what to whom, and when
+	Alike   int    // how many further races of the lesson differ from this one in names and numbers only
+}
+
+// Races finds the races that a lesson has forced, and draws them.
+func Races(steps []wire.Step) []Race {
+	var out []Race
+	shapes := map[string]int{}
+	for _, l := range legs(steps) {
+		diagram := l.draw()
+		shape := l.shape(diagram)
+		if i, ok := shapes[shape]; ok {
+			out[i].Alike++
+			continue
+		}
+		shapes[shape] = len(out)
+		out = append(out, Race{Of: l.call.Title(), Diagram: diagram})
+	}
+	return out
+}
+
+// leg is what belongs to a race: from the request of the client whose transaction had to wait to its answer, as
+// far as it is about that transaction's key.
+type leg struct {
+	call  *wire.Call
+	key   string
+	steps []wire.Step
+}
+
+// legs finds the races of a lesson.
+func legs(steps []wire.Step) []leg {
+	var out []leg
+	var open []*wire.Call
+	for _, s := range steps {
+		switch {
+		case s.Call != nil:
+			open = append(open, s.Call)
+		case s.Answer != nil:
+			open = slices.DeleteFunc(open, func(c *wire.Call) bool { return c == s.Answer })
+		case s.Ask != nil && s.Ask.Raced:
+			c := sender(open, s.Ask.Key)
+			if c == nil || slices.ContainsFunc(out, func(l leg) bool { return l.call == c }) {
+				continue
+			}
+			out = append(out, leg{call: c, key: s.Ask.Key, steps: window(steps, c, s.Ask.Key)})
+		}
+	}
+	return out
+}
+
+// sender is the call under way that is the likeliest to have caused a request for a key: the first that is about
+// it. Whoever waits at etcd's door was there before the rival came.
+func sender(open []*wire.Call, key string) *wire.Call {
+	for _, c := range open {
+		if about(c, key) {
+			return c
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	return open[len(open)-1]
+}
+
+// about says whether a call is about the object that is stored under a key: that it names it, or creates
+// something among its like.
+func about(c *wire.Call, key string) bool {
+	path := strings.Split(c.Path, "/")
+	if len(path) > 1 {
+		return path[1] == key[strings.LastIndexByte(key, '/')+1:]
+	}
+	return c.Verb == "POST" && strings.Contains(key, "/"+path[0]+"/")
+}
+
+// window are the steps from a call to its answer that are about a key.
+func window(steps []wire.Step, c *wire.Call, key string) []wire.Step {
+	from := slices.IndexFunc(steps, func(s wire.Step) bool { return s.Call == c })
+	to := slices.IndexFunc(steps, func(s wire.Step) bool { return s.Answer == c })
+	if to < 0 {
+		to = len(steps) - 1
+	}
+	sent := map[*wire.Call]bool{}
+	asked := map[*wire.Request]bool{}
+	var out []wire.Step
+	for _, s := range steps[from : to+1] {
+		switch {
+		case s.Call != nil && (s.Call == c || about(s.Call, key)):
+			sent[s.Call] = true
+		case s.Answer != nil && sent[s.Answer]:
+		case s.Ask != nil && s.Ask.Key == key:
+			asked[s.Ask] = true
+		case s.Reply != nil && asked[s.Reply]:
+		case s.Remark != "":
+		default:
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// longest is how many steps a diagram has at the most; a longer one is cut in the middle.
+const longest = 24
+
+// draw makes a sequence diagram.
+func (l leg) draw() string {
+	clients, servers := []string{l.call.Who}, []string{}
+	for _, s := range l.steps {
+		switch {
+		case s.Call != nil && !slices.Contains(clients, s.Call.Who):
+			clients = append(clients, s.Call.Who)
+		case s.Ask != nil && !slices.Contains(servers, s.Ask.From):
+			servers = append(servers, s.Ask.From)
+		}
+	}
+	names := participants{}
+	var b strings.Builder
+	b.WriteString("sequenceDiagram\n")
+	for _, c := range clients {
+		fmt.Fprintf(&b, "    participant %s as %s\n", names.of("client", c), text(c))
+	}
+	for _, s := range servers {
+		title := "kube-apiserver"
+		if s != "apiserver" {
+			title = "the " + s + " kube-apiserver"
+		}
+		fmt.Fprintf(&b, "    participant %s as %s\n", names.of("server", s), text(title))
+	}
+	b.WriteString("    participant etcd\n")
+
+	cut := len(l.steps) - longest
+	for i, s := range l.steps {
+		if cut > 0 && i >= longest/2 && i < longest/2+cut {
+			if i == longest/2 {
+				fmt.Fprintf(&b, "    Note over etcd: … %d steps like these …\n", cut)
+			}
+			continue
+		}
+		switch {
+		case s.Call != nil:
+			fmt.Fprintf(&b, "    %s->>%s: %s\n", names.of("client", s.Call.Who), names.of("server", l.serverOf(s.Call)), text(s.Call.Title()))
+		case s.Ask != nil:
+			fmt.Fprintf(&b, "    %s->>etcd: %s\n", names.of("server", s.Ask.From), l.ask(s.Ask))
+			if s.Ask.Note != "" && s.Ask.Note != rivals { // the rival is in the picture
+				fmt.Fprintf(&b, "    Note right of etcd: %s\n", text(s.Ask.Note))
+			}
+		case s.Reply != nil:
+			fmt.Fprintf(&b, "    etcd-->>%s: %s\n", names.of("server", s.Reply.From), folded(text(s.Reply.Outcome()), "the else branch"))
+		case s.Answer != nil:
+			fmt.Fprintf(&b, "    %s-->>%s: %s\n", names.of("server", l.serverOf(s.Answer)), names.of("client", s.Answer.Who), text(s.Answer.Outcome()))
+		default:
+			fmt.Fprintf(&b, "    Note over etcd: %s\n", text(s.Remark))
+		}
+	}
+	return b.String()
+}
+
+// serverOf is the kube-apiserver that a call went to: the one that asked etcd first after it was sent.
+func (l leg) serverOf(c *wire.Call) string {
+	sent := false
+	for _, s := range l.steps {
+		switch {
+		case s.Call == c:
+			sent = true
+		case sent && s.Ask != nil:
+			return s.Ask.From
+		}
+	}
+	return "apiserver"
+}
+
+// ask is a request to etcd in two lines, with a key that says no more than it must.
+func (l leg) ask(r *wire.Request) string {
+	question := r.Question()
+	if parts := strings.Split(wire.ShortKey(r.Key), "/"); len(parts) > 2 {
+		question = strings.ReplaceAll(question, wire.ShortKey(r.Key), parts[len(parts)-3]+"/"+parts[len(parts)-1])
+	}
+	return folded(text(question), "then ")
+}
+
+// folded breaks a text before a word.
+func folded(s, before string) string {
+	return strings.Replace(s, " "+before, "<br/>"+before, 1)
+}
+
+var digits = regexp.MustCompile(`\d+`)
+
+// shape is a diagram without what tells one race from another of its kind.
+func (l leg) shape(diagram string) string {
+	name := l.key[strings.LastIndexByte(l.key, '/')+1:]
+	return digits.ReplaceAllString(strings.ReplaceAll(diagram, "/"+name, "/NAME"), "0")
+}
+
+// rivals is the note of package lab on what the rival of a race sends.
+const rivals = "the rival's"
+
+// participants are the names by which Mermaid knows who is in a diagram: their own where it takes those.
+type participants map[string]string
+
+var simple = regexp.MustCompile(`^[a-z]+$`)
+
+func (p participants) of(role, name string) string {
+	known, ok := p[role+" "+name]
+	if !ok {
+		known = name
+		if !simple.MatchString(name) || slices.Contains(reserved, name) || p[name] != "" {
+			known = fmt.Sprintf("%s%d", role, len(p)+1)
+		}
+		p[role+" "+name], p[known] = known, known
+	}
+	return known
+}
+
+// reserved are words that mean something to Mermaid where a participant may stand, and etcd, who is always there.
+var reserved = []string{
+	"activate", "actor", "alt", "and", "as", "autonumber", "box", "break", "create", "critical", "deactivate", "destroy", "else", "end",
+	"etcd", "link", "links", "loop", "note", "opt", "option", "over", "par", "participant", "rect", "title",
+}
+
+// text makes a text that Mermaid does not take for more than text.
+func text(s string) string {
+	return strings.NewReplacer("#", "#35;", ";", "#59;", "<", "#lt;", ">", "#gt;", "\n", " ").Replace(s)
+}
