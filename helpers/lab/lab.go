@@ -45,6 +45,7 @@ type Lab struct {
 	cleanup []func()
 	clients sync.WaitGroup
 	facts   map[string][]string
+	kept    []Kept
 	customs int // how many custom resources the lesson has defined
 
 	order    func(a, b string) (int, error) // see Order

@@ -137,7 +137,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	}
 	holds := try(ctx, c, reality, steps)
 	p.page(holds)
-	artifacts(t, holds)
+	artifacts(t, &holds)
 	if holds.skipped != "" {
 		skip(t, c, holds.skipped)
 	}
@@ -151,7 +151,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	}
 	for _, w := range c.worlds() {
 		bent := try(ctx, c, &w, steps)
-		artifacts(t, bent)
+		artifacts(t, &bent)
 		if err := defect(w, bent); err != nil {
 			p.defect(c, w, bent, err)
 			t.Fail()
@@ -172,6 +172,8 @@ type run struct {
 	tape    []string
 	steps   []wire.Step
 	facts   map[string][]string
+	kept    []lab.Kept
+	where   []string // where each of the kept files is
 	failure *lab.Failure
 	skipped string // the reason
 }
@@ -192,7 +194,7 @@ func try(ctx context.Context, c Claim, w *world.World, steps func(*lab.Lab)) run
 	<-done
 	return run{
 		world: w, page: l.Page(), tape: l.Wire.Tape().Lines(0), steps: l.Wire.Tape().Steps(), facts: l.Facts(), failure: l.Failure(),
-		skipped: l.Skipped(),
+		kept: l.Kept(), skipped: l.Skipped(),
 	}
 }
 

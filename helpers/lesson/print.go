@@ -113,6 +113,9 @@ func message(c Claim, r run, indent string, wireLines int) []string {
 	add("EXPECTED", r.failure.Expected)
 	add("OBSERVED", r.failure.Observed)
 	out = append(out, field(indent, "WIRE", tail(r.tape, wireLines))...)
+	for _, line := range r.where {
+		add("KEPT", line)
+	}
 	add("WHY", c.Why)
 	add("READ", locate(c))
 	if c.Erratum != "" && indent == "" {
@@ -171,20 +174,34 @@ func (p printer) attributes(c Claim) {
 	}
 }
 
-// artifacts keeps the whole tape of a run where go test -artifacts puts such files.
-func artifacts(t *testing.T, r run) {
-	if f := flag.Lookup("test.artifacts"); f == nil || f.Value.String() != "true" {
-		return
+// artifacts keeps the whole tape of a run, and the files that the lesson handed over, where go test -artifacts
+// puts such files. Without that flag nothing is kept, and the run says how to get the files.
+func artifacts(t *testing.T, r *run) {
+	keep := false
+	if f := flag.Lookup("test.artifacts"); f != nil {
+		keep = f.Value.String() == "true"
 	}
-	name := "tape.txt"
-	head := "As the world is.\n\n"
+	world, head := "", "As the world is.\n\n"
 	if r.world != nil {
-		name = "tape-" + slug.ReplaceAllString(r.world.Where, "-") + ".txt"
-		head = "In a world where " + r.world.Where + ".\n\n"
+		world, head = "-"+slug.ReplaceAllString(r.world.Where, "-"), "In a world where "+r.world.Where+".\n\n"
 	}
-	path := filepath.Join(t.ArtifactDir(), name)
-	if err := os.WriteFile(path, []byte(head+strings.Join(r.tape, "\n")+"\n"), 0o644); err != nil {
-		t.Errorf("keeping the tape of the lesson: %v", err)
+	write := func(name string, content []byte) string {
+		ext := filepath.Ext(name)
+		path := filepath.Join(t.ArtifactDir(), strings.TrimSuffix(name, ext)+world+ext)
+		if err := os.WriteFile(path, content, 0o644); err != nil {
+			t.Errorf("keeping what a run of the lesson left: %v", err)
+		}
+		return path
+	}
+	if keep {
+		write("tape.txt", []byte(head+strings.Join(r.tape, "\n")+"\n"))
+	}
+	for _, k := range r.kept {
+		if keep {
+			r.where = append(r.where, k.What+": "+write(k.Name, k.Content))
+		} else {
+			r.where = append(r.where, k.What+": not kept; to get it, run the lesson with -artifacts")
+		}
 	}
 }
 
