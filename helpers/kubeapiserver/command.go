@@ -79,6 +79,7 @@ func Command(version, name string) (pinned.Tool, error) {
 	t.LDFlags = fmt.Sprintf("-s -w -X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s", pkg, full, major, second)
 	if name == "kube-apiserver" {
 		t.Cost = cost
+		t.Space = space
 		t.Avoid = fmt.Sprintf("set %s to what `setup-envtest use %s.x -p path` prints", AssetsVariable, minor)
 		t.Command = "go run ./" + home + "/build"
 		if minor != all[0] {
@@ -90,3 +91,7 @@ func Command(version, name string) (pinned.Tool, error) {
 
 // cost is the processor time of a first build: 4 min 35 s on two processors, measured for 1.37.2.
 const cost = 9 * time.Minute
+
+// space is the disk space of a first build: 2.7 GB in Go's build cache, 0.5 GB of unpacked
+// modules and 0.1 GB for the executable were measured for 1.37.2; the rest is unfinished work.
+const space = "4 GB"

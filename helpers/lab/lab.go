@@ -41,12 +41,17 @@ type Lab struct {
 	opened  bool
 	page    page
 	failure *Failure
+	host    *Lab   // of a lab within a lab: the one of the lesson
 	skipped string // the reason, see Skip
 	cleanup []func()
 	clients sync.WaitGroup
 	facts   map[string][]string
 	kept    []Kept
-	customs int // how many custom resources the lesson has defined
+
+	bentLabels func(c Labels, m int64) Labels // see BendLabels
+	registers  int                            // how many Registers were made
+	shelves    *Kind                          // the custom resource of the Registers
+	customs    int                            // how many custom resources the lesson has defined
 
 	order    func(a, b string) (int, error) // see Order
 	oneStore bool                           // see KeepAllInOneStore
@@ -310,14 +315,21 @@ func (l *Lab) Step(err error, what string) {
 	}
 }
 
+// fail ends the lesson; in a lab within a lab, that of the outer one.
+func (l *Lab) fail(f *Failure) {
+	for at := l; at != nil; at = at.host {
+		at.failure = f
+	}
+	runtime.Goexit()
+}
+
 // Stuck ends the lesson because a step on the way to the claim could not be done.
 func (l *Lab) Stuck(what string, err error) {
-	l.failure = &Failure{
+	l.fail(&Failure{
 		Expected: what + " succeeds",
 		Observed: fmt.Sprintf("%s: %s", what, describe(err)),
 		Stuck:    true,
-	}
-	runtime.Goexit()
+	})
 }
 
 // Expect ends the lesson with the claim refuted unless ok. expected and observed are the two sentences
@@ -326,8 +338,7 @@ func (l *Lab) Expect(ok bool, expected, observed string, args ...any) {
 	if ok {
 		return
 	}
-	l.failure = &Failure{Expected: expected, Observed: fmt.Sprintf(observed, args...)}
-	runtime.Goexit()
+	l.fail(&Failure{Expected: expected, Observed: fmt.Sprintf(observed, args...)})
 }
 
 // Sends expects that exactly the given requests reached etcd, written as [wire.Requests.Summary] writes

@@ -35,6 +35,11 @@ func (l *Lab) Quote(text string) {
 	}
 }
 
+// Line writes one line onto the page as it stands.
+func (l *Lab) Line(format string, args ...any) {
+	l.page.lines = append(l.page.lines, fmt.Sprintf(format, args...))
+}
+
 // Blank writes an empty line onto the page.
 func (l *Lab) Blank() { l.page.lines = append(l.page.lines, "") }
 

@@ -185,22 +185,23 @@ func artifacts(t *testing.T, r *run) {
 	if r.world != nil {
 		world, head = "-"+slug.ReplaceAllString(r.world.Where, "-"), "In a world where "+r.world.Where+".\n\n"
 	}
-	write := func(name string, content []byte) string {
-		ext := filepath.Ext(name)
-		path := filepath.Join(t.ArtifactDir(), strings.TrimSuffix(name, ext)+world+ext)
-		if err := os.WriteFile(path, content, 0o644); err != nil {
-			t.Errorf("keeping what a run of the lesson left: %v", err)
+	tape := lab.Kept{Name: "tape.txt", Write: func(path string) error {
+		return os.WriteFile(path, []byte(head+strings.Join(r.tape, "\n")+"\n"), 0o644)
+	}}
+	for _, k := range append(r.kept, tape) {
+		if !keep {
+			if k.What != "" {
+				r.where = append(r.where, k.What+": not kept; to get it, run the lesson with -artifacts")
+			}
+			continue
 		}
-		return path
-	}
-	if keep {
-		write("tape.txt", []byte(head+strings.Join(r.tape, "\n")+"\n"))
-	}
-	for _, k := range r.kept {
-		if keep {
-			r.where = append(r.where, k.What+": "+write(k.Name, k.Content))
-		} else {
-			r.where = append(r.where, k.What+": not kept; to get it, run the lesson with -artifacts")
+		ext := filepath.Ext(k.Name)
+		path := filepath.Join(t.ArtifactDir(), strings.TrimSuffix(k.Name, ext)+world+ext)
+		if err := k.Write(path); err != nil {
+			t.Errorf("keeping %s of a run of the lesson: %v", k.Name, err)
+		}
+		if k.What != "" {
+			r.where = append(r.where, k.What+": "+path)
 		}
 	}
 }

@@ -4,7 +4,10 @@
 // promise.
 package modular
 
-import "fmt"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // Counter has a label, which is a number from 0 up to but not including m. Each Step adds a to it, modulo
 // m. Reset makes one; the zero Counter has the single label 0.
@@ -29,16 +32,50 @@ func (c *Counter) Label() int64 { return c.label }
 
 // Step goes on by a and returns the new label.
 func (c *Counter) Step() int64 {
-	// label + a may be more than an int64 holds; label - (m - a) is the same modulo m, and never is.
-	if c.label >= c.m-c.a {
-		c.label -= c.m - c.a
-	} else {
-		c.label += c.a
-	}
+	c.label = add(c.label, c.a, c.m)
 	return c.label
 }
 
-// Period is after how many steps the labels of a counter repeat: m / gcd(a, m).
+// add is x + y modulo m, for x and y from 0 up to but not including m.
+func add(x, y, m int64) int64 {
+	// x + y may be more than an int64 holds; x - (m - y) is the same modulo m, and never is.
+	if x >= m-y {
+		return x - (m - y)
+	}
+	return x + y
+}
+
+// After is the label that n further steps lead to, found without taking any: label + n·a modulo m. A negative n
+// goes back.
+func (c *Counter) After(n int64) int64 {
+	if c.m == 0 {
+		return c.label // the zero Counter
+	}
+	if n %= c.m; n < 0 {
+		n += c.m
+	}
+	// n and a are less than m, so their product fits in two words, and the quotient in one.
+	high, low := bits.Mul64(uint64(n), uint64(c.a))
+	_, way := bits.Div64(high, low, uint64(c.m))
+	return add(c.label, int64(way), c.m)
+}
+
+// OutOfOrder takes steps until an order of labels contradicts the order of steps: until the label of a step does
+// not come after the label of the step before. It returns the number of steps taken. Whatever the order is, that
+// is no more than the period, because then a label comes again and would have to come after itself. (It returns
+// 0 if less is no order, but says that every label comes after every other and itself.)
+func (c *Counter) OutOfOrder(less func(x, y int64) bool) int64 {
+	for n := int64(1); n <= Period(max(c.m, 1), c.a); n++ {
+		before := c.label
+		if !less(before, c.Step()) {
+			return n
+		}
+	}
+	return 0
+}
+
+// Period is after how many steps the labels of a counter repeat: m / gcd(a, m). It takes an m and an a that
+// [Reset] accepts.
 func Period(m, a int64) int64 { return m / gcd(a%m, m) }
 
 func gcd(a, b int64) int64 {

@@ -1,12 +1,15 @@
 package modular
 
 import (
+	"fmt"
 	"math"
 	"math/big"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"modrev/helpers/token/falsify"
 )
 
 func TestTheLabOfTheDocument(t *testing.T) {
@@ -74,4 +77,109 @@ func TestTheLabelsRepeatAfterThePeriodAndNotBefore(t *testing.T) {
 			return
 		}
 	})
+}
+
+func TestALabelIsPredictedWithoutTakingTheSteps(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := rapid.Int64Range(1, math.MaxInt64).Draw(t, "m")
+		a := rapid.Int64Range(0, math.MaxInt64).Draw(t, "a")
+		c, err := Reset(m, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "steps before") {
+			c.Step()
+		}
+		n := rapid.Int64().Draw(t, "n")
+		want := new(big.Int).Mul(big.NewInt(n), big.NewInt(a))
+		want.Mod(want.Add(want, big.NewInt(c.Label())), big.NewInt(m))
+		if got := c.After(n); got != want.Int64() {
+			t.Fatalf("label %d, expected %v", got, want)
+		}
+		if got := c.After(1); got != c.Step() {
+			t.Fatalf("predicted %d after one step, it is %d", got, c.Label())
+		}
+	})
+	require.Zero(t, new(Counter).After(7))
+}
+
+// However large m and a are, the label of the start is back after a period, and after no smaller number of
+// steps: a smaller one that did would divide the period.
+func TestThePeriodIsTheFirstReturnForAnyInt64(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := rapid.Int64Range(1, math.MaxInt64).Draw(t, "m")
+		a := rapid.Int64Range(0, math.MaxInt64).Draw(t, "a")
+		c, err := Reset(m, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		period := Period(m, a)
+		if period < 1 || period > m {
+			t.Fatalf("a period of %d", period)
+		}
+		if c.After(period) != 0 {
+			t.Fatalf("after a period of %d the label is %d", period, c.After(period))
+		}
+		d := rapid.Int64Range(1, 1000).Draw(t, "divisor")
+		if d > 1 && period%d == 0 && c.After(period/d) == 0 {
+			t.Fatalf("the label is back after %d steps already", period/d)
+		}
+	})
+}
+
+func TestNoOrderOfLabelsAgreesWithTheOrderOfSteps(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m, a := Draw(t, 60)
+		labels := make([]int64, m)
+		for i := range labels {
+			labels[i] = int64(i)
+		}
+		place := make([]int, m)
+		for i, label := range rapid.Permutation(labels).Draw(t, "order") {
+			place[label] = i
+		}
+		c, err := Reset(m, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := c.OutOfOrder(func(x, y int64) bool { return place[x] < place[y] })
+		if n < 1 || n > Period(m, a) {
+			t.Fatalf("the order is contradicted after %d steps, the period is %d", n, Period(m, a))
+		}
+	})
+	c, err := Reset(8, 1)
+	require.NoError(t, err)
+	require.EqualValues(t, 8, c.OutOfOrder(func(x, y int64) bool { return x < y }), "7, and then 0")
+	require.Zero(t, c.OutOfOrder(func(int64, int64) bool { return true }), "this is no order")
+	require.EqualValues(t, 1, new(Counter).OutOfOrder(func(x, y int64) bool { return x < y }))
+}
+
+// What a reader is shown who believes that the labels of any counter repeat after m steps and not before.
+func TestDrawDrawsEverySettingOfASmallCounter(t *testing.T) {
+	seen := map[[2]int64]bool{}
+	draw := rapid.Custom(func(t *rapid.T) [2]int64 {
+		m, a := Draw(t, 3)
+		return [2]int64{m, a}
+	})
+	for seed := range 200 {
+		seen[draw.Example(seed)] = true
+	}
+	want := map[[2]int64]bool{}
+	for m := int64(1); m <= 3; m++ {
+		for a := int64(0); a <= m; a++ {
+			want[[2]int64{m, a}] = true
+		}
+	}
+	require.Equal(t, want, seen)
+}
+
+func TestTheSmallestCounterexampleIsFound(t *testing.T) {
+	err := falsify.Property(t.Name(), func(t *rapid.T) error {
+		m, a := Draw(t, 1000)
+		if period := Period(m, a); period != m {
+			return fmt.Errorf("the labels repeat after %d of %d steps", period, m)
+		}
+		return nil
+	})
+	require.EqualError(t, err, "m: 2\na: 2\nthe labels repeat after 1 of 2 steps")
 }

@@ -3,9 +3,11 @@
 package main
 
 import (
+	"os"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
 )
 
 func TestMain(m *testing.M) {
@@ -13,5 +15,13 @@ func TestMain(m *testing.M) {
 }
 
 func TestBuild(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata"})
+	wd, err := os.Getwd()
+	require.NoError(t, err)
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("REPO", wd)
+			return nil
+		},
+	})
 }

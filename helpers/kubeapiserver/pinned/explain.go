@@ -45,7 +45,7 @@ func (b *builder) diskError(err error) error {
 // messages, which are not an interface; a message that it does not know is shown as it is.
 func (b *builder) explain(err error, output []string) error {
 	all := strings.Join(output, "\n")
-	for _, k := range known {
+	for _, k := range b.troubles() {
 		for _, sign := range k.signs {
 			if line, ok := lineWith(output, sign); ok {
 				return fmt.Errorf("building %s: %s: %s%s (go said: %s)", b, k.cause, k.remedy, b.otherwise(), strings.TrimSpace(line))
@@ -72,55 +72,64 @@ func lineWith(lines []string, sign string) (string, bool) {
 	return "", false
 }
 
-// known are the troubles that have a remedy, the more specific first.
-var known = []struct {
-	signs         []string
+// trouble is what the go command may say, why, and what to do.
+type trouble struct {
+	signs         []string // parts of a line that give it away
 	cause, remedy string
-}{
-	{
-		[]string{"no space left on device", "disk quota exceeded"},
-		"the disk is full",
-		"free about 3 GB for Go's build and module caches (go clean -cache empties the first), or move them with GOCACHE and GOMODCACHE",
-	},
-	{
-		[]string{"GOTOOLCHAIN=", "toolchain not available", "download go1", "module requires Go", "unknown directive"},
-		"the go command is too old for the pinned module and may not get a newer one",
-		"install a newer Go from https://go.dev/dl, or unset GOTOOLCHAIN",
-	},
-	{
-		[]string{"checksum mismatch", "SECURITY ERROR"},
-		"a downloaded module is not the one that go.sum names",
-		"run go clean -modcache to drop a damaged download; if it comes back, GOPROXY names a proxy that alters modules",
-	},
-	{
-		[]string{"missing go.sum entry", "updates to go.mod needed", "updates to go.sum needed", "errors parsing go.mod"},
-		"go.mod or go.sum of the pinned module was changed",
-		"restore both with git checkout",
-	},
-	{
-		[]string{"GOPROXY=off"},
-		"its modules are not in the module cache, and GOPROXY=off forbids to download them",
-		"unset GOPROXY",
-	},
-	{
-		[]string{"dial tcp", "no such host", "connection refused", "i/o timeout", "network is unreachable", "TLS handshake",
-			"connection reset", "proxyconnect", "x509:", "Service Unavailable", "Bad Gateway", "Gateway Time", "404 Not Found", "410 Gone", "403 Forbidden"},
-		"its modules cannot be downloaded",
-		"check the network, and that GOPROXY names a module proxy that answers",
-	},
-	{
-		[]string{"signal: killed", "cannot allocate memory", "out of memory"},
-		"the machine has too little memory to compile it",
-		"start it again with GOMAXPROCS=1 in the environment (what was compiled is kept)",
-	},
-	{
-		[]string{"C compiler"},
-		"there is no C compiler",
-		"set CGO_ENABLED=0",
-	},
-	{
-		[]string{"permission denied", "read-only file system", "could not create module cache", "failed to initialize build cache", "build cache is required", "module cache not found"},
-		"Go's build or module cache cannot be written to",
-		"make it writable, or move it with GOCACHE or GOMODCACHE",
-	},
+}
+
+// troubles are those that have a remedy, the more specific first.
+func (b *builder) troubles() []trouble {
+	space := "some space"
+	if b.Space != "" {
+		space = "about " + b.Space
+	}
+	return []trouble{
+		{
+			[]string{"no space left on device", "disk quota exceeded"},
+			"the disk is full",
+			"free " + space + " for " + b.folder + " and Go's build and module caches (GOCACHE and GOMODCACHE move them)",
+		},
+		{
+			[]string{"GOTOOLCHAIN=", "toolchain not available", "download go1", "module requires Go", "unknown directive"},
+			"the go command is too old for the pinned module and may not get a newer one",
+			"install a newer Go from https://go.dev/dl, or unset GOTOOLCHAIN",
+		},
+		{
+			[]string{"checksum mismatch", "SECURITY ERROR"},
+			"a downloaded module is not the one that go.sum names",
+			"run go clean -modcache to drop a damaged download; if it comes back, GOPROXY names a proxy that alters modules",
+		},
+		{
+			[]string{"missing go.sum entry", "updates to go.mod needed", "updates to go.sum needed", "errors parsing go.mod"},
+			"go.mod or go.sum of the pinned module was changed",
+			"restore both with git checkout",
+		},
+		{
+			[]string{"GOPROXY=off"},
+			"its modules are not in the module cache, and GOPROXY=off forbids to download them",
+			"unset GOPROXY",
+		},
+		{
+			[]string{"dial tcp", "no such host", "connection refused", "i/o timeout", "network is unreachable", "TLS handshake",
+				"connection reset", "proxyconnect", "x509:", "Service Unavailable", "Bad Gateway", "Gateway Time", "404 Not Found", "410 Gone", "403 Forbidden"},
+			"its modules cannot be downloaded",
+			"check the network, and that GOPROXY names a module proxy that answers",
+		},
+		{
+			[]string{"signal: killed", "cannot allocate memory", "out of memory"},
+			"the machine has too little memory to compile it",
+			"start it again with GOMAXPROCS=1 in the environment (what was compiled is kept)",
+		},
+		{
+			[]string{"C compiler"},
+			"there is no C compiler",
+			"set CGO_ENABLED=0",
+		},
+		{
+			[]string{"permission denied", "read-only file system", "could not create module cache", "failed to initialize build cache", "build cache is required", "module cache not found"},
+			"Go's build or module cache cannot be written to",
+			"make it writable, or move it with GOCACHE or GOMODCACHE",
+		},
+	}
 }

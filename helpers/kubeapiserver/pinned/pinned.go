@@ -38,6 +38,9 @@ type Tool struct {
 	// what a reader is told about the duration, divided by the number of processors; zero says
 	// nothing.
 	Cost time.Duration
+	// Space is about how much disk space a build takes from nothing, Go's caches included, such as
+	// "3 GB". It is named to a reader whose disk is full. Empty says nothing.
+	Space string
 	// Avoid says how the reader can do without this build, as a clause that follows "or", such as
 	// "set X to a folder that holds one". Empty if there is no other way.
 	Avoid string

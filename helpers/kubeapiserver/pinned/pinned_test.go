@@ -50,6 +50,7 @@ func hello(dir string) Tool {
 		Package: "example.com/hello",
 		LDFlags: "-X main.version=v1.2.3",
 		Cost:    time.Minute,
+		Space:   "3 MB",
 		Avoid:   "say hello yourself",
 		Command: "make hello",
 	}
@@ -436,7 +437,7 @@ func refused(t *testing.T, tool Tool) error {
 
 func TestWhatTheGoCommandComplainsAboutGetsARemedy(t *testing.T) {
 	for _, c := range []struct{ name, complaint, cause, remedy string }{
-		{"full disk", "# k8s.io/api/core/v1\ncompile: writing output: write $WORK/b137/_pkg_.a: no space left on device", "the disk is full", "GOCACHE"},
+		{"full disk", "# k8s.io/api/core/v1\ncompile: writing output: write $WORK/b137/_pkg_.a: no space left on device", "the disk is full", "free about 3 MB for "},
 		{"full disk in the linker", "/usr/lib/go/pkg/tool/linux_amd64/link: flushing $WORK/b001/exe/a.out: no space left on device", "the disk is full", "GOCACHE"},
 		{"no memory", "k8s.io/api/core/v1: /usr/lib/go/pkg/tool/linux_amd64/compile: signal: killed", "too little memory", "GOMAXPROCS=1"},
 		{"no compiler", `# runtime/cgo` + "\n" + `cgo: C compiler "gcc" not found: exec: "gcc": executable file not found in $PATH`, "no C compiler", "CGO_ENABLED=0"},

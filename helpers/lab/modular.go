@@ -1,0 +1,31 @@
+package lab
+
+import "modrev/helpers/modular"
+
+// Labels is a counter as the modular lab has it.
+type Labels interface {
+	Label() int64
+	Step() int64
+}
+
+// TryReset resets the modular lab to m and a, as the world of this lab has it.
+func (l *Lab) TryReset(m, a int64) (Labels, error) {
+	c, err := modular.Reset(m, a)
+	if err != nil {
+		return nil, err
+	}
+	if l.bentLabels != nil {
+		return l.bentLabels(c, m), nil
+	}
+	return c, nil
+}
+
+// Reset resets the modular lab to m and a.
+func (l *Lab) Reset(m, a int64) Labels {
+	c, err := l.TryReset(m, a)
+	l.Step(err, "resetting the modular lab")
+	return c
+}
+
+// BendLabels has the modular lab count in another way: the world in which its labels are something else.
+func (l *Lab) BendLabels(bend func(c Labels, m int64) Labels) { l.bentLabels = bend }

@@ -1,0 +1,93 @@
+package lesson
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"modrev/helpers/lab"
+	"modrev/helpers/token"
+)
+
+var replayFile = flag.String("replay", "", "play the trace of equality tokens in this `file` against the model and the server")
+
+// takeTrace makes -trace=FILE mean -replay=FILE when FILE is text that is there already. To go test,
+// -trace names a file that it writes an execution trace into; a reader's own trace would be gone.
+func takeTrace() error {
+	f := flag.Lookup("test.trace")
+	if f == nil || f.Value.String() == "" {
+		return nil
+	}
+	text, err := os.ReadFile(f.Value.String())
+	if err != nil || len(text) == 0 || bytes.HasPrefix(text, []byte("go 1.")) {
+		return nil // not there yet, or an execution trace of an earlier run
+	}
+	*replayFile = f.Value.String()
+	if err := f.Value.Set(""); err != nil {
+		return fmt.Errorf("keeping go test from writing into %s: %w", *replayFile, err)
+	}
+	return nil
+}
+
+// Replays plays the trace that -replay names, if it does, and says whether it did. The test fails where
+// the server's answer is not the one that the trace expects, or not the model's.
+func Replays(t *testing.T) bool {
+	if *replayFile == "" || os.Getenv(ledgerVariable) != "" {
+		return false
+	}
+	trace, err := token.ReadFile(*replayFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := printer{t: t}
+	ctx, cancel := deadline(t)
+	defer cancel()
+	l := lab.New(ctx, lab.Shared(), "replay")
+	defer l.Close()
+	done := make(chan struct{})
+	var problems []error
+	go func() {
+		defer close(done)
+		problems = replay(l, p, trace)
+	}()
+	<-done
+	if f := l.Failure(); f != nil {
+		t.Fatal(f.Observed)
+	}
+	for _, err := range problems {
+		t.Error(err)
+	}
+	return true
+}
+
+func replay(l *lab.Lab, p printer, trace token.Trace) []error {
+	var problems []error
+	model := &token.Model{Kind: trace.Kind}
+	expected, err := token.Replay(l.Context(), model, trace)
+	if err != nil {
+		problems = append(problems, fmt.Errorf("playing the trace against the model: %w", err))
+	}
+	observed, err := token.Replay(l.Context(), l.Register(trace.Kind), trace)
+	if err != nil {
+		problems = append(problems, fmt.Errorf("playing the trace against the server: %w", err))
+	}
+	for i, step := range trace.Steps {
+		if i >= len(observed) {
+			break
+		}
+		request, _, _ := strings.Cut(step.String(), "->")
+		p.line(fmt.Sprintf("%-50s -> %s", strings.TrimSpace(request), observed[i]))
+	}
+	var differ *token.Disagreement
+	if err := trace.Check(observed); errors.As(err, &differ) {
+		problems = append(problems, fmt.Errorf("the server does not answer as the trace says: %w", err))
+	}
+	if err := token.Agree(trace, expected, observed); err != nil {
+		problems = append(problems, fmt.Errorf("the server does not answer as the model does: %w", err))
+	}
+	return problems
+}
