@@ -13,6 +13,7 @@ import (
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
 	"modrev/helpers/notebook"
+	"modrev/helpers/prediction"
 	"modrev/helpers/source"
 	"modrev/helpers/wire"
 	"modrev/helpers/world"
@@ -27,7 +28,7 @@ const (
 
 func TestTheSourceOfAnUpdateComparesTheModRevisionOfTheKey(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU1", From: "D1 Do 5",
+		ID: "GU1", From: "D1 Do 5", Part: "what etcd is asked",
 		Says: "by the source, an update becomes an etcd transaction: if the mod_revision of the key is still that of the " +
 			"object which the update started from, then put, else get the current value",
 		Why: "the rule can be read, and not only be guessed from answers; here it is found by following the calls, so " +
@@ -70,7 +71,7 @@ func branch(ops []source.Op) string {
 
 func TestTheWireSaysTheSameAsTheSource(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU2", From: "D1 Claim",
+		ID: "GU2", From: "D1 Claim", Part: "what etcd is asked",
 		Says: "on the wire an update is one transaction with one compare: that the key's mod_revision equals the " +
 			"resourceVersion which the update started from",
 		Why:     "what the source says is also what etcd is asked; here the request itself is read",
@@ -102,7 +103,7 @@ func TestTheWireSaysTheSameAsTheSource(t *testing.T) {
 
 func TestTheCompareIsOnModRevisionBecauseAVersionStartsAgain(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU2b", From: "+",
+		ID: "GU2b", From: "+", Part: "what etcd is asked",
 		Says: "because mod_revision never repeats for a key, a transaction that was built for one incarnation of an object " +
 			"cannot succeed on the next one",
 		Why: "version counts from 1 again for every incarnation: a compare on it would let a write through that was " +
@@ -138,7 +139,7 @@ func TestTheCompareIsOnModRevisionBecauseAVersionStartsAgain(t *testing.T) {
 
 func TestACreateAndADeleteAreTheSameTransaction(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU3", From: "+",
+		ID: "GU3", From: "+", Part: "what etcd is asked",
 		Says: "a create is the same transaction with revision 0 and no else branch; a delete is the same with a delete in " +
 			"the then branch",
 		Why: "0 is the mod_revision of a key that does not exist, so one compare is enough for create, update and delete, " +
@@ -169,7 +170,7 @@ func TestACreateAndADeleteAreTheSameTransaction(t *testing.T) {
 
 func TestTheElseBranchReturnsTheCurrentValueSoARetryReadsNothing(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU4", From: "D1 Do 5, Expect 3",
+		ID: "GU4", From: "D1 Do 5, Expect 3", Part: "the else branch",
 		Says: "a failed compare brings the current value back in its else branch, and the apiserver goes on from that: " +
 			"between the failed transaction and the next there is no read, and the next compares what the else branch returned",
 		Why: "losing a race costs one round trip to etcd and not two; and what the else branch says is believed, even that " +
@@ -201,7 +202,7 @@ func TestTheElseBranchReturnsTheCurrentValueSoARetryReadsNothing(t *testing.T) {
 
 func TestAPatchWithoutATokenNeverLeaksAConflict(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU4b", From: "+",
+		ID: "GU4b", From: "+", Part: "the else branch",
 		Says: "a patch or an apply that carries no token is never answered with the conflict of a lost race, in whatever " +
 			"format and however many rivals win before it: each loss is one more transaction",
 		Why: "whoever sees that conflict from a patch should look for a token in what was sent, and not for a race in " +
@@ -243,7 +244,7 @@ func TestAPatchWithoutATokenNeverLeaksAConflict(t *testing.T) {
 
 func TestAnUpdateStartsFromTheCacheAndTheCompareCatchesAStaleCopy(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU5", From: "+",
+		ID: "GU5", From: "+", Part: "the cache",
 		Says: "in the good case an update does not read etcd at all: it starts from the copy in the apiserver's watch " +
 			"cache, and if that copy is stale, the compare finds it out",
 		Why: "an update costs etcd one round trip, and a cache that lags makes it slower, never wrong: only the compare " +
@@ -277,7 +278,7 @@ func TestAnUpdateStartsFromTheCacheAndTheCompareCatchesAStaleCopy(t *testing.T) 
 
 func TestWhatACachedCopyWouldRefuseIsReadOnceMoreBeforeItIsRefused(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU5b", From: "+",
+		ID: "GU5b", From: "+", Part: "the cache",
 		Says: "an error that follows from a cached copy, and a change that is none to it, are not believed before the key " +
 			"was read from etcd",
 		Why: "a compare protects what is written; a refusal and a no-op write nothing, so they are checked by a read: a " +
@@ -315,7 +316,7 @@ func TestWhatACachedCopyWouldRefuseIsReadOnceMoreBeforeItIsRefused(t *testing.T)
 
 func TestANoOpNeverBecomesATransaction(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU6", From: "+",
+		ID: "GU6", From: "+", Part: "requests that change nothing",
 		Says: "a request that changes nothing never becomes a transaction: one read to be sure, and the answer is 200 with " +
 			"the number that the object already has",
 		Why: "a 200 does not mean that something was stored; to change a field and to change it back, however, are two " +
@@ -355,12 +356,13 @@ func TestANoOpNeverBecomesATransaction(t *testing.T) {
 
 func TestAStaleTokenIsRefusedEvenIfNothingWouldChange(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU6b", From: "+",
+		ID: "GU6b", From: "+", Part: "requests that change nothing",
 		Says: "a stale token is refused even when the content is that which is stored: the token is looked at before the " +
 			"content is",
 		Why:     "that nothing would change is no answer to the question whether the sender has seen the newest version",
 		FalseIf: world.ClientDropsTheToken.Shows(`a replace with a stale token and the stored content was accepted`),
 		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+		Answers: "#6",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		l.Rival().Set("shelf", "color=blue")
@@ -384,7 +386,7 @@ func TestAStaleTokenIsRefusedEvenIfNothingWouldChange(t *testing.T) {
 
 func TestARepeatedApplyDoesNotEvenRenewItsTime(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU6c", From: "+",
+		ID: "GU6c", From: "+", Part: "requests that change nothing",
 		Says: "an apply that is repeated years later writes nothing: the time in managedFields is not brought up to date " +
 			"unless something else is",
 		Why: "a controller may apply what it wants as often as it likes; and the time says when a manager last changed " +
@@ -424,7 +426,7 @@ func TestARepeatedApplyDoesNotEvenRenewItsTime(t *testing.T) {
 
 func TestAResourceVersionPreconditionIsATransactionThatComparesModRevision(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU7", From: "D1 Write down",
+		ID: "GU7", From: "D1 Write down", Part: "the precondition",
 		Says: "a resourceVersion precondition is a Txn whose compare is on mod_revision",
 		Why: "this is the sentence that the document asks its reader to complete; the source and the wire complete it " +
 			"with the same word",
@@ -451,13 +453,14 @@ func TestAResourceVersionPreconditionIsATransactionThatComparesModRevision(t *te
 		table.End()
 		l.Blank()
 		l.Say("So the sentence is: a resourceVersion precondition is a Txn whose compare is on %s.", compare.FieldName())
+		l.WriteDown(prediction.CompareField, "%s", compare.FieldName())
 		l.WriteDown(notebook.TheSentence, "a resourceVersion precondition is a Txn whose compare is on %s", compare.FieldName())
 	})
 }
 
 func TestWhatTheServerReadsInAToken(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU7b", From: "+",
+		ID: "GU7b", From: "+", Part: "the precondition",
 		Says: "what the server reads in a token is a number to be equal to: leading zeros make no difference, \"0\" is no " +
 			"token at all, and what is no number is answered with 500",
 		Why: "a client that makes up tokens, or pads them, is not told so; \"0\" even turns a checked replace into an " +
@@ -492,7 +495,7 @@ func TestWhatTheServerReadsInAToken(t *testing.T) {
 
 func TestTheCompareIsWhatSavesTheRivalsWrite(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU8", From: "+",
+		ID: "GU8", From: "+", Part: "what the compare buys",
 		Says: "of two patches of one object that race, neither is lost: the compare finds out that the second was made " +
 			"from an old copy, and it is made again",
 		Why: "take the compare out, and nothing fails: both clients are told 200, no log has a line about it, and the " +
@@ -526,7 +529,7 @@ func TestTheCompareIsWhatSavesTheRivalsWrite(t *testing.T) {
 
 func TestWithoutTheElseBranchARacedWriteEndsInAnErrorOfTheServer(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU8b", From: "+",
+		ID: "GU8b", From: "+", Part: "what the compare buys",
 		Says: "a patch and a delete that lose a race go on with what the else branch brings, and their clients never learn " +
 			"of it",
 		Why: "take the else branch out, and the data is still safe, but the server has nothing to go on with: an update is " +
@@ -557,7 +560,7 @@ func TestWithoutTheElseBranchARacedWriteEndsInAnErrorOfTheServer(t *testing.T) {
 
 func TestAfterAFailedCompareTheUpdateIsDecidedAnewOnTheFreshObject(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU9", From: "+",
+		ID: "GU9", From: "+", Part: "what the compare buys",
 		Says: "after a failed compare the whole update is decided anew on the fresh object: patch, defaults, validation and " +
 			"admission; what was allowed on the old one may now be refused",
 		Why: "a retry by the server is a new decision, and no replay of the old bytes: a rule that the rival has just put " +

@@ -34,8 +34,9 @@ const (
 	// caller's context does not end before. It takes about 1 s and 2.5 s on two idle cores.
 	startLimit = 3 * time.Minute
 
-	// stopLimit is how long a kube-apiserver that was asked to end may take before it is killed.
-	stopLimit = 20 * time.Second
+	// stopLimit is how long a kube-apiserver that was asked to end may take before it is killed. It takes
+	// about 1 s, and much longer while clients still watch.
+	stopLimit = 5 * time.Second
 
 	// tailLines is how much of kube-apiserver's output an error carries.
 	tailLines = 10
@@ -51,7 +52,7 @@ type APIServer struct {
 	admin    *rest.Config
 	log      *logFile
 	apart    *member
-	detach   func() // takes it out of its control plane
+	control  *ControlPlane
 
 	returned chan struct{} // closed when envtest's Start has returned
 	startErr error         // what it returned
@@ -68,28 +69,26 @@ var errPortTaken = errors.New("the port was taken by another process")
 func (c *ControlPlane) startAPIServer(ctx context.Context, name string, flags map[string][]string, apart *Apart) (_ *APIServer, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("it took longer than %v", startLimit))
 	defer cancel()
-	all := map[string][]string{}
-	var second *member
+	all := map[string][]string{
+		// The address that it would find for itself is that of a network, and on a machine without one it
+		// does not start. Nobody ever connects to this one: RFC 5737 reserves it for documentation. Each
+		// kube-apiserver has its own, as it is the key of its lease in the store.
+		"advertise-address": {advertised[name]},
+	}
+	var own *member
 	if apart != nil {
-		folder := filepath.Join(c.folder.path, name+".apart")
-		if err := os.Mkdir(folder, 0o700); err != nil {
-			return nil, fmt.Errorf("making the folder of the second etcd: %w", err)
-		}
-		second, err = startMember(ctx, memberOptions{
-			folder:  folder,
-			sockets: []string{name},
-			data:    filepath.Join(folder, "etcd"),
-			server:  apart.EtcdServerOptions,
-		})
-		if err != nil {
+		if own, err = c.startApart(ctx, name, apart); err != nil {
 			return nil, err
 		}
 		for _, resource := range apart.Resources {
-			all["etcd-servers-overrides"] = append(all["etcd-servers-overrides"], resource+"#"+second.endpoint(name))
+			all["etcd-servers-overrides"] = append(all["etcd-servers-overrides"], resource+"#"+own.endpoint(name))
 		}
 	}
 	for flag, values := range flags {
-		all[flag] = append(all[flag], values...)
+		if flag == "etcd-servers-overrides" {
+			values = append(all[flag], values...)
+		}
+		all[flag] = values
 	}
 	var a *APIServer
 	for range 3 {
@@ -99,10 +98,30 @@ func (c *ControlPlane) startAPIServer(ctx context.Context, name string, flags ma
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("starting kube-apiserver: %w", err), second.stop(context.WithoutCancel(ctx)))
+		return nil, errors.Join(fmt.Errorf("starting kube-apiserver: %w", err), own.stop(context.WithoutCancel(ctx)))
 	}
-	a.apart = second
+	a.apart = own
 	return a, nil
+}
+
+// advertised are the addresses that kube-apiservers give as theirs, by the name of their socket.
+var advertised = map[string]string{first: "192.0.2.1", second: "192.0.2.2", third: "192.0.2.3"}
+
+// startApart starts an etcd for some resources of one kube-apiserver.
+func (c *ControlPlane) startApart(ctx context.Context, name string, apart *Apart) (*member, error) {
+	folder := filepath.Join(c.folder.path, name+apartSuffix)
+	if err := os.RemoveAll(folder); err != nil {
+		return nil, fmt.Errorf("removing what an earlier etcd has left: %w", err)
+	}
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return nil, fmt.Errorf("making the folder of a second etcd: %w", err)
+	}
+	return startMember(ctx, memberOptions{
+		folder:  folder,
+		sockets: []string{name},
+		data:    filepath.Join(folder, "etcd"),
+		server:  apart.EtcdServerOptions,
+	})
 }
 
 func (c *ControlPlane) launch(ctx context.Context, name string, flags map[string][]string) (_ *APIServer, err error) {
@@ -110,12 +129,8 @@ func (c *ControlPlane) launch(ctx context.Context, name string, flags map[string
 		name:     name,
 		folder:   c.folder.path,
 		graceful: c.options.DataDir != "",
+		control:  c,
 		returned: make(chan struct{}),
-		detach: func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			delete(c.further, name)
-		},
 	}
 	certs := filepath.Join(a.folder, name)
 	if err := errors.Join(os.RemoveAll(certs), os.RemoveAll(a.exitFile()), os.RemoveAll(a.pidFile())); err != nil {
@@ -146,7 +161,7 @@ func (c *ControlPlane) launch(ctx context.Context, name string, flags map[string
 		Out:          a.log,
 		Err:          a.log,
 		StartTimeout: startLimit,
-		StopTimeout:  stopLimit,
+		StopTimeout:  2 * stopLimit, // end does not wait that long
 	}
 	a.server.SecureServing.Address = "127.0.0.1"
 	a.server.SecureServing.Port = port
@@ -277,7 +292,10 @@ func (a *APIServer) poll(ctx context.Context, try func() error) error {
 		select {
 		case <-returned:
 			if a.startErr != nil {
-				_, why := a.exited()
+				exited, why := a.exited()
+				if !exited {
+					why = a.startErr
+				}
 				return a.withTail(why)
 			}
 			returned = nil
@@ -294,7 +312,7 @@ func (a *APIServer) exited() (bool, error) {
 	status, convErr := strconv.Atoi(strings.TrimSpace(string(content)))
 	switch {
 	case err != nil || convErr != nil:
-		return false, errors.New("it ended")
+		return false, nil
 	case status > 128:
 		// The shell's way to say that a signal ended the program.
 		signal := syscall.Signal(status - 128)
@@ -377,7 +395,7 @@ func (a *APIServer) EtcdApart() *clientv3.Client {
 // Stop ends this kube-apiserver. It may be called more than once. When ctx ends, it is killed.
 func (a *APIServer) Stop(ctx context.Context) error {
 	err := a.stop(ctx)
-	a.detach()
+	a.control.release(a)
 	return err
 }
 
@@ -394,7 +412,9 @@ func (a *APIServer) stop(ctx context.Context) error {
 
 // end ends the process and waits for that.
 func (a *APIServer) end(ctx context.Context) error {
-	pid := a.pid()
+	ctx, cancel := context.WithTimeout(ctx, stopLimit)
+	defer cancel()
+	pid := a.pid(ctx)
 	if !a.graceful {
 		// Nobody will read this store again, so there is nothing for kube-apiserver to put in order.
 		kill(pid, syscall.SIGKILL)
@@ -425,7 +445,7 @@ func (a *APIServer) end(ctx context.Context) error {
 }
 
 // pid waits until kube-apiserver has a process id, and returns 0 if it never will.
-func (a *APIServer) pid() int {
+func (a *APIServer) pid(ctx context.Context) int {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
@@ -440,6 +460,8 @@ func (a *APIServer) pid() int {
 		}
 		select {
 		case <-a.returned:
+			return 0
+		case <-ctx.Done():
 			return 0
 		case <-ticker.C:
 		}

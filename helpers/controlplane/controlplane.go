@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -27,11 +29,13 @@ type Options struct {
 	Flags map[string][]string
 
 	// EtcdListenURLs are further client URLs for etcd, for example http://127.0.0.1:2379. By default etcd
-	// has no TCP port at all: whoever can reach one can write the store without any authentication.
+	// has no TCP port at all: whoever can reach one can write the store without any authentication. So
+	// only loopback addresses are accepted.
 	EtcdListenURLs []string
 
 	// DataDir is a folder for etcd's data that is kept, so that a later start finds the objects again.
-	// By default the data is in the temporary folder and is removed at the end.
+	// By default the data is in the temporary folder and is removed at the end. One control plane can use
+	// it at a time. What is kept [Apart] is not in it.
 	DataDir string
 
 	// Apart keeps some resources in an etcd of their own.
@@ -53,14 +57,20 @@ type Apart struct {
 type ControlPlane struct {
 	options Options
 	folder  *folder
+	data    *os.File // the lock of Options.DataDir, if there is one
 	guard   *guard
 	etcd    *member
 	api     *APIServer
 
-	mu      sync.Mutex
-	further map[string]*APIServer // by the name of their socket
-	stopped bool
+	life    context.Context // ends when Stop begins
+	end     context.CancelCauseFunc
+	stop    sync.Once
 	stopErr error
+
+	mu       sync.Mutex
+	stopped  bool
+	further  map[string]*APIServer // by the name of their socket; nil while they start
+	starting sync.WaitGroup
 }
 
 // Start starts etcd and kube-apiserver and returns as soon as kube-apiserver accepts a write of an admin.
@@ -74,23 +84,30 @@ func Start(ctx context.Context, o Options) (_ *ControlPlane, err error) {
 	}
 	quiet()
 	c := &ControlPlane{options: o, further: make(map[string]*APIServer)}
+	c.life, c.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
 		}
 	}()
-	if c.folder, err = newFolder(); err != nil {
+	path, err := newPath()
+	if err != nil {
 		return nil, err
 	}
-	if c.guard, err = startGuard(c.folder.path); err != nil {
+	if c.guard, err = startGuard(path); err != nil {
+		return nil, err
+	}
+	if c.folder, err = newFolder(path); err != nil {
 		return nil, err
 	}
 	data := o.DataDir
 	if data == "" {
-		data = filepath.Join(c.folder.path, "etcd")
+		data = filepath.Join(path, "etcd")
+	} else if c.data, err = lockDataDir(data); err != nil {
+		return nil, err
 	}
 	c.etcd, err = startMember(ctx, memberOptions{
-		folder:  c.folder.path,
+		folder:  path,
 		sockets: []string{first, second, third, tools},
 		urls:    o.EtcdListenURLs,
 		data:    data,
@@ -116,6 +133,15 @@ func (o Options) check() error {
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
 		return fmt.Errorf("starting a control plane: %s is not a program: set Options.APIServerPath to the path of a kube-apiserver", o.APIServerPath)
+	}
+	for _, s := range o.EtcdListenURLs {
+		u, err := url.Parse(s)
+		if err != nil {
+			return fmt.Errorf("starting a control plane: the client URL of etcd cannot be read: %w", err)
+		}
+		if ip := net.ParseIP(u.Hostname()); u.Scheme != "http" || ip == nil || !ip.IsLoopback() {
+			return fmt.Errorf("starting a control plane: %s is no client URL for etcd: it must be http and a loopback address, such as http://127.0.0.1:2379, since this etcd asks nobody who they are", s)
+		}
 	}
 	return nil
 }
@@ -151,15 +177,27 @@ func (c *ControlPlane) EtcdEndpoint() string { return c.etcd.endpoint(tools) }
 // Dir is the folder of this control plane: sockets, certificates, logs. It is gone after Stop.
 func (c *ControlPlane) Dir() string { return c.folder.path }
 
+// errStopped is why a start is given up when the control plane is stopped meanwhile.
+var errStopped = errors.New("the control plane has been stopped")
+
 // Stop ends every kube-apiserver, then etcd, and removes the folder. It may be called more than once.
 // When ctx ends, what still runs is killed.
+//
+// A kube-apiserver over a store that is thrown away is killed at once: it has nothing to put in order,
+// and asking it to end takes a second or, while clients still watch, a minute. Over a store that is kept
+// it is asked to end first.
 func (c *ControlPlane) Stop(ctx context.Context) error {
+	c.stop.Do(func() { c.stopErr = c.stopAll(ctx) })
+	return c.stopErr
+}
+
+func (c *ControlPlane) stopAll(ctx context.Context) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stopped {
-		return c.stopErr
-	}
 	c.stopped = true
+	c.mu.Unlock()
+	c.end(errStopped)
+	c.starting.Wait()
+
 	var errs []error
 	for _, a := range c.further {
 		errs = append(errs, a.stop(ctx))
@@ -167,8 +205,9 @@ func (c *ControlPlane) Stop(ctx context.Context) error {
 	if c.api != nil {
 		errs = append(errs, c.api.stop(ctx))
 	}
-	if c.etcd != nil {
-		errs = append(errs, c.etcd.stop(ctx))
+	errs = append(errs, c.etcd.stop(ctx))
+	if c.data != nil {
+		errs = append(errs, c.data.Close())
 	}
 	if c.folder != nil {
 		errs = append(errs, c.folder.remove())
@@ -176,8 +215,7 @@ func (c *ControlPlane) Stop(ctx context.Context) error {
 	if c.guard != nil {
 		errs = append(errs, c.guard.end(ctx))
 	}
-	c.stopErr = errors.Join(errs...)
-	return c.stopErr
+	return errors.Join(errs...)
 }
 
 // APIServerOptions says how a further kube-apiserver differs from the first.
@@ -189,24 +227,51 @@ type APIServerOptions struct {
 	Apart *Apart
 }
 
-// StartAPIServer starts a further kube-apiserver over the same etcd. At most two may run besides the
-// first. It is stopped by its own Stop, or with the control plane.
+// StartAPIServer starts a further kube-apiserver over the same etcd and returns as soon as it accepts a
+// write. At most two may run besides the first. It is stopped by its own Stop, or with the control plane.
 func (c *ControlPlane) StartAPIServer(ctx context.Context, o APIServerOptions) (*APIServer, error) {
+	name, err := c.reserve()
+	if err != nil {
+		return nil, fmt.Errorf("starting a further kube-apiserver: %w", err)
+	}
+	defer c.starting.Done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.life, func() { cancel(context.Cause(c.life)) })()
+
+	a, err := c.startAPIServer(ctx, name, o.Flags, o.Apart)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		delete(c.further, name)
+		return nil, err
+	}
+	c.further[name] = a
+	return a, nil
+}
+
+// reserve finds a socket that no other kube-apiserver uses.
+func (c *ControlPlane) reserve() (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped {
-		return nil, errors.New("starting a further kube-apiserver: the control plane has been stopped")
+		return "", errStopped
 	}
 	for _, name := range []string{second, third} {
-		if c.further[name] != nil {
-			continue
+		if _, taken := c.further[name]; !taken {
+			c.further[name] = nil
+			c.starting.Add(1)
+			return name, nil
 		}
-		a, err := c.startAPIServer(ctx, name, o.Flags, o.Apart)
-		if err != nil {
-			return nil, err
-		}
-		c.further[name] = a
-		return a, nil
 	}
-	return nil, errors.New("starting a further kube-apiserver: two already run besides the first: stop one of them")
+	return "", errors.New("two already run besides the first: stop one of them")
+}
+
+// release gives the socket of a kube-apiserver that has been stopped to the next one.
+func (c *ControlPlane) release(a *APIServer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.further[a.name] == a && !c.stopped {
+		delete(c.further, a.name)
+	}
 }

@@ -28,7 +28,10 @@ const (
 	tools  = "tools"
 )
 
-const socketSuffix = ".sock"
+const (
+	socketSuffix = ".sock"
+	apartSuffix  = ".apart" // of the folder of a second etcd
+)
 
 // Peer says who sent the request that a gRPC interceptor of etcd is given: "apiserver" for the first
 // kube-apiserver, "second" and "third" for further ones, "tools" for everything else.
@@ -98,7 +101,7 @@ func startMember(ctx context.Context, o memberOptions) (_ *member, err error) {
 		}
 		cfg.ListenClientUrls = append(cfg.ListenClientUrls, *u)
 	}
-	if m.etcd, err = embed.StartEtcd(cfg); err != nil {
+	if m.etcd, err = startEtcd(cfg); err != nil {
 		return nil, err
 	}
 	select {
@@ -110,6 +113,16 @@ func startMember(ctx context.Context, o memberOptions) (_ *member, err error) {
 	}
 	m.client = v3client.New(m.etcd.Server)
 	return m, nil
+}
+
+// startEtcd makes an error of the panics by which etcd answers a disk or data that it cannot use.
+func startEtcd(cfg *embed.Config) (_ *embed.Etcd, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("it gave up: %v", r)
+		}
+	}()
+	return embed.StartEtcd(cfg)
 }
 
 func (m *member) socket(name string) string {
@@ -146,12 +159,12 @@ func (m *member) stop(ctx context.Context) error {
 	return nil
 }
 
-// etcdLogger keeps warnings and errors in a file. What makes etcd end the process is written to standard
-// error too: there is no other place left where anybody would look.
+// etcdLogger keeps warnings and errors in a file. An error for which etcd ends the process is written to
+// standard error too: there is no other place left where anybody would look.
 func etcdLogger(file *os.File) *zap.Logger {
 	encoder := zapcore.NewConsoleEncoder(zap.NewProductionEncoderConfig())
 	return zap.New(zapcore.NewTee(
 		zapcore.NewCore(encoder, zapcore.AddSync(file), zapcore.WarnLevel),
-		zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), zapcore.DPanicLevel),
+		zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), zapcore.FatalLevel),
 	))
 }

@@ -1,14 +1,18 @@
 package controlplane
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -21,6 +25,13 @@ const (
 	// socketLimit is the number of bytes that every supported system allows for the path of a unix
 	// socket (sun_path: 104 on macOS, 108 on Linux, the final zero included).
 	socketLimit = 103
+
+	// nameLength is the number of random letters in a folder's name, 5 bits each.
+	nameLength = 10
+
+	// spaceNeeded is the space in bytes that a control plane wants to find: etcd reserves two segments of
+	// its write-ahead log, 64 MB each, and two etcds may run.
+	spaceNeeded = 300 << 20
 )
 
 // folder is the temporary folder of one control plane. While its lock is held, its owner lives.
@@ -29,32 +40,57 @@ type folder struct {
 	lock *os.File
 }
 
-// newFolder sweeps what dead control planes have left and makes a folder for a new one.
-func newFolder() (*folder, error) {
-	parent := parentFolder()
-	sweep(parent)
-	path, err := os.MkdirTemp(parent, folderPrefix)
+// newPath sweeps what dead control planes have left and chooses the path of the folder for a new one.
+// Nothing is there yet: the guard of a folder starts before the folder is made.
+func newPath() (string, error) {
+	parent, err := parentFolder(os.TempDir())
 	if err != nil {
-		return nil, fmt.Errorf("making a temporary folder for the control plane: %w (set TMPDIR to a folder that you can write to)", err)
+		return "", err
+	}
+	sweep(parent)
+	for {
+		path := filepath.Join(parent, folderPrefix+strings.ToLower(rand.Text()[:nameLength]))
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			return path, nil
+		} else if err != nil {
+			return "", fmt.Errorf("choosing a temporary folder for the control plane: %w; set TMPDIR to a folder that you can write to", err)
+		}
+	}
+}
+
+// parentFolder is the folder in which those of control planes are made: the temporary folder given, or
+// /tmp if the path of a socket in it would be too long or could not be written in a flag.
+func parentFolder(temporary string) (string, error) {
+	dir, err := filepath.Abs(temporary)
+	if err != nil {
+		return "", fmt.Errorf("finding the temporary folder %s: %w; set TMPDIR to an absolute path", temporary, err)
+	}
+	longest := filepath.Join(dir, folderPrefix+strings.Repeat("x", nameLength), second+apartSuffix, second+socketSuffix)
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+@", r)
+	}
+	if len(longest) <= socketLimit && strings.IndexFunc(dir, func(r rune) bool { return !plain(r) }) < 0 {
+		return dir, nil
+	}
+	return "/tmp", nil
+}
+
+// newFolder makes the folder of a control plane.
+func newFolder(path string) (*folder, error) {
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return nil, fmt.Errorf("making a temporary folder for the control plane: %w; set TMPDIR to a folder that you can write to", err)
 	}
 	f := &folder{path: path}
 	if err := f.prepare(); err != nil {
-		return nil, errors.Join(fmt.Errorf("preparing the temporary folder of the control plane: %w (set TMPDIR to a folder with free space that you can write to)", err), f.remove())
+		return nil, errors.Join(fmt.Errorf("preparing the temporary folder of the control plane: %w; set TMPDIR to a folder that you can write to and that has %d MB to spare", err, spaceNeeded>>20), f.remove())
 	}
 	return f, nil
 }
 
-// parentFolder is the system's temporary folder, or /tmp if the path of a socket in it would be too long.
-func parentFolder() string {
-	dir := os.TempDir()
-	longest := filepath.Join(dir, folderPrefix+"1234567890", second+".apart", second+socketSuffix)
-	if abs, err := filepath.Abs(dir); err == nil && len(longest) <= socketLimit {
-		return abs
-	}
-	return "/tmp"
-}
-
 func (f *folder) prepare() error {
+	if err := enoughSpace(f.path); err != nil {
+		return err
+	}
 	// The lock is taken under another name: whoever finds a lock under its own name finds it held, or
 	// its holder dead.
 	lock, err := os.OpenFile(filepath.Join(f.path, newLockName), os.O_CREATE|os.O_RDWR, 0o600)
@@ -80,6 +116,38 @@ func (f *folder) remove() error {
 		err = errors.Join(err, f.lock.Close())
 	}
 	return err
+}
+
+// enoughSpace says whether etcd and kube-apiserver can work in a folder. etcd cannot do with less: it
+// ends the process when it cannot make its write-ahead log.
+func enoughSpace(path string) error {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(path, &stat); err != nil {
+		return nil // a file system that does not say is given a try
+	}
+	if free := stat.Bavail * uint64(stat.Bsize); free < spaceNeeded {
+		return fmt.Errorf("%s has only %d MB of free space", filepath.Dir(path), free>>20)
+	}
+	return nil
+}
+
+// lockDataDir makes a folder for data that is kept, and takes it for this process.
+func lockDataDir(path string) (*os.File, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("making the folder for etcd's data: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("locking the folder for etcd's data: %w", err)
+	}
+	if err := flock(lock); err != nil {
+		_ = lock.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("the folder for etcd's data, %s, is used by another control plane: stop that one, or choose another folder", path)
+		}
+		return nil, fmt.Errorf("locking the folder for etcd's data: %w", err)
+	}
+	return lock, nil
 }
 
 func flock(f *os.File) error {

@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"io"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -12,7 +11,6 @@ import (
 // quiet keeps the logs of client-go and controller-runtime in this process off the terminal: the output
 // of a test run is meant to be read.
 var quiet = sync.OnceFunc(func() {
-	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard)
+	klog.SetLogger(logr.Discard())
 	log.SetLogger(logr.Discard())
 })

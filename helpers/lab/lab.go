@@ -43,6 +43,7 @@ type Lab struct {
 	failure *Failure
 	host    *Lab   // of a lab within a lab: the one of the lesson
 	skipped string // the reason, see Skip
+	keeps   int    // see KeepHistory
 	cleanup []func()
 	clients sync.WaitGroup
 	facts   map[string][]string
@@ -213,9 +214,19 @@ func (l *Lab) Revision() int64 {
 // KeepHistory promises that no lesson compacts etcd until the returned function is called: for lessons
 // that read old revisions.
 func (l *Lab) KeepHistory() (release func()) {
-	l.plane.history.RLock()
+	// A second lock by the same lab would wait behind a lesson that waits to compact, which waits for the first.
+	if l.keeps == 0 {
+		l.plane.history.RLock()
+	}
+	l.keeps++
 	var once sync.Once
-	release = func() { once.Do(l.plane.history.RUnlock) }
+	release = func() {
+		once.Do(func() {
+			if l.keeps--; l.keeps == 0 {
+				l.plane.history.RUnlock()
+			}
+		})
+	}
 	l.Cleanup(release)
 	return release
 }
