@@ -17,6 +17,10 @@ import (
 	"testing"
 	"time"
 
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
 	"modrev/helpers/controlplane"
 )
 
@@ -42,6 +46,10 @@ func TestVictim(t *testing.T) {
 	fmt.Println(startedLine, c.Dir(), c.Admin().Host)
 	switch end {
 	case "stops":
+		klog.Error("client-go has something to complain about")
+		klog.ErrorS(context.Canceled, "and once more")
+		utilruntime.HandleError(context.Canceled)
+		log.Log.Error(context.Canceled, "controller-runtime, too")
 		if err := c.Stop(context.Background()); err != nil {
 			t.Fatal(err)
 		}
@@ -223,20 +231,22 @@ func TestAKillAtAnyMomentLeavesNothing(t *testing.T) {
 	whole := time.Since(begin)
 
 	for i := range *kills {
-		// Evenly over a life from its first moment to some time after the start, each at random in its part.
-		moment := time.Duration((float64(i) + rand.Float64()) / float64(*kills) * 1.3 * float64(whole))
+		// Over a life from its first moment to some time after the start, each at random in its part, and more
+		// of them early, where one step follows another within milliseconds.
+		part := (float64(i) + rand.Float64()) / float64(*kills)
+		moment := time.Duration(part * part * 1.3 * float64(whole))
 		v := startVictim(t, temp, "waits")
 		select {
 		case <-time.After(moment):
 		case <-v.ended:
 			t.Fatalf("the victim ended by itself:\n%s", v.output.String())
 		}
+		folders, _ := filepath.Glob(filepath.Join(temp, "*"))
+		running := len(processes(t, temp+"/"))
 		if err := v.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		folders, _ := filepath.Glob(filepath.Join(temp, "*"))
-		t.Logf("killed after %v, when %d folders and %d processes were there",
-			moment.Round(time.Millisecond), len(folders), len(processes(t, temp+"/")))
+		t.Logf("killed after %v, when %d folders and %d processes were there", moment.Round(time.Millisecond), len(folders), running)
 		v.wait(t)
 		nothingIsLeft(t, temp, "")
 	}
