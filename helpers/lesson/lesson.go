@@ -127,6 +127,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 
 	p.heading(c, filepath.Base(file))
 	p.paragraph(capital(c.Says) + ".")
+	p.paragraph("Why it matters: " + c.Why + ".")
 	if c.Erratum != "" {
 		p.paragraph("Erratum: " + c.Erratum)
 	}
@@ -159,6 +160,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 		}
 		p.counterfactual(c, w, bent)
 	}
+	p.paragraph("Read: " + locate(c))
 	if c.CannotBend != "" {
 		lab.Shared().Remark(lab.Remark{About: unbending, ID: c.ID, Text: c.CannotBend})
 		p.paragraph("No world is shown in which this is false: " + c.CannotBend + ".")
