@@ -11,7 +11,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/anishathalye/porcupine"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,6 +25,7 @@ import (
 	"modrev/helpers/notebook"
 	"modrev/helpers/prediction"
 	"modrev/helpers/source"
+	"modrev/helpers/token"
 	"modrev/helpers/wire"
 	"modrev/helpers/world"
 )
@@ -1048,6 +1051,50 @@ func TestTwoApiserversCannotOverwriteEachOther(t *testing.T) {
 			shelf.GetResourceVersion(), there.GetResourceVersion())
 		l.Conflicts(overtaken, "the overtaken replace", shelf)
 		l.Stored(shelf, "color=black")
+	})
+}
+
+func TestNoInterleavingOfConcurrentClientsBreaksIt(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF11", From: "D2 paragraph 2",
+		Says: "however concurrent clients read, replace, patch, delete and create, some order of their requests explains " +
+			"every answer: each object behaves like one versioned register",
+		Why: "so a client may reason as if requests came one after the other; without the compare, no order explains what " +
+			"the clients were told",
+		FalseIf: world.EtcdIgnoresTheCompare.Shows(`no order of the \d+ requests for a explains every answer`),
+		Read:    source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
+	}, func(l *lab.Lab) {
+		store := l.Register(token.ConfigMap)
+		var history token.Recorder
+
+		// One race is forced: two clients replace a with the same token, and the first is held until the second is done.
+		send := func(client int, q token.Request) (token.Answer, error) {
+			q.Client, q.Name = fmt.Sprintf("client%d", client), "a"
+			return history.Do(l.Context(), client, store, q)
+		}
+		created, err := send(0, token.Request{Verb: token.Create})
+		l.Step(err, "creating a")
+		replace := func(client int) error {
+			_, err := send(client, token.Request{Verb: token.Replace, Token: created.Token, Set: token.Content{"by": strconv.Itoa(client)}})
+			return err
+		}
+		var overtook error
+		err = l.Race(store.Key("a"), func() error { return replace(0) }, func() { overtook = replace(1) })
+		l.Step(errors.Join(err, overtook), "racing for a")
+		// The rest is left to chance.
+		token.Workload{Kind: token.ConfigMap, Clients: 6, Objects: 3, Requests: 25}.Run(l.Context(), &history, store)
+
+		whole := history.History()
+		found := token.Check(token.ConfigMap, whole, 20*time.Second)
+		table := l.Table("requests of 6 clients", "200, 201", "409 Conflict", "409 AlreadyExists", "404", "other")
+		for _, row := range token.Tally(whole) {
+			table.Row(row.Verb, row.Accepted, row.Conflict, row.AlreadyExists, row.NotFound, row.Other)
+		}
+		table.End()
+		l.Blank()
+		l.Say("%s.", found.Explain())
+		l.Keep("history.html", "porcupine's picture of the history, for a browser", found.Visualize)
+		l.Expect(found.Result == porcupine.Ok, "some order of the requests explains every answer", "%s", found.Explain())
 	})
 }
 

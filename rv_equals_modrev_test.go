@@ -25,11 +25,33 @@ import (
 
 // chapters is the book in reading order.
 var chapters = []lesson.Chapter{
-	{File: "rv_equals_modrev_test.go", Title: "resourceVersion is mod_revision"},
-	{File: "conflict_test.go", Title: "conflict"},
-	{File: "guaranteedupdate_test.go", Title: "the transaction behind it"},
-	{File: "opaque_token_test.go", Title: "treat the token as opaque"},
-	{File: "modular_lab_test.go", Title: "the modular lab, and equality tokens"},
+	{
+		File: "rv_equals_modrev_test.go", Title: "resourceVersion is mod_revision",
+		Intro: "etcd counts its transactions; the count is called the revision. For every key it keeps the revision of the " +
+			"last write to it, the mod_revision. This chapter shows that metadata.resourceVersion is that number, for objects, " +
+			"lists and watches, and what follows when a revision is shared, old, or gone.",
+	},
+	{
+		File: "conflict_test.go", Title: "conflict",
+		Intro: "A client that replaces an object sends the resourceVersion that it has read. This chapter shows who refuses " +
+			"a stale one, where, and with what in hand; which other refusals look like it; and what is not refused at all.",
+	},
+	{
+		File: "guaranteedupdate_test.go", Title: "the transaction behind it",
+		Intro: "Every write ends in one etcd transaction: a compare, a then branch and an else branch. This chapter reads it " +
+			"in the source, watches it on the wire, and takes it apart to see what each piece buys.",
+	},
+	{
+		File: "opaque_token_test.go", Title: "treat the token as opaque",
+		Intro: "Advice to people who write controllers, at work and ignored: what identifies an object, how to retry, who owns " +
+			"a field, what a cache knows, how to tell one failure from another, and what may be read into a token. Where a " +
+			"lesson says bad advice, the loss that it causes is shown.",
+	},
+	{
+		File: "modular_lab_test.go", Title: "the modular lab, and equality tokens",
+		Intro: "A warning and its counterpart: labels that look like numbers and wrap, and a register whose tokens are only " +
+			"ever equal or not, which is all that a client needs.",
+	},
 }
 
 func TestMain(m *testing.M) { os.Exit(lesson.Main(m, chapters)) }

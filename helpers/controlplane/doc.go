@@ -6,7 +6,7 @@
 // The etcd is a member of one, in this process, reached through unix sockets in a folder that only this
 // user can open. Every request that kube-apiserver sends to it passes through the interceptors in
 // [Options]. kube-apiserver is a child process that listens on one TLS port of 127.0.0.1. Nothing else
-// listens anywhere.
+// listens anywhere, unless [Options] asks for it. No network is needed.
 //
 // # How it ends
 //

@@ -38,7 +38,10 @@ func EveryKind() []Kind {
 	return []Kind{
 		ConfigMap,
 		{Kind: "Secret", Version: "v1", Resource: "secrets", Base: m("type", "Opaque")},
-		{Kind: "Service", Version: "v1", Resource: "services", Base: m("spec", m("ports", []any{m("port", int64(80))}))},
+		// Without an address: in its first second kube-apiserver has none to give ("range is full"), because one
+		// of its post-start hooks has still to make the default ServiceCIDR.
+		{Kind: "Service", Version: "v1", Resource: "services",
+			Base: m("spec", m("clusterIP", "None", "ports", []any{m("port", int64(80))}))},
 		{Kind: "ServiceAccount", Version: "v1", Resource: "serviceaccounts"},
 		{Kind: "Pod", Version: "v1", Resource: "pods", Base: m("spec", m("containers", containers))},
 		{Kind: "PodTemplate", Version: "v1", Resource: "podtemplates", Base: m("template", pod)},

@@ -47,6 +47,7 @@ type Lab struct {
 	cleanup []func()
 	clients sync.WaitGroup
 	facts   map[string][]string
+	kept    []Kept
 
 	bentLabels func(c Labels, m int64) Labels // see BendLabels
 	registers  int                            // how many Registers were made

@@ -34,6 +34,7 @@ type Plane struct {
 	upstream upstream
 	future   future
 	book     notebook.Notebook
+	reading  reading
 	remarks  remarks
 }
 

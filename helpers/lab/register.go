@@ -50,7 +50,11 @@ func (r *Register) Future() string {
 	return strconv.FormatInt(resp.Header.Revision+1_000_000, 10)
 }
 
-// Do sends one request of a trace to the server.
+// Key is the key in etcd of one of its objects.
+func (r *Register) Key(name string) string { return r.kind.KeyOf(r.lab.Namespace, r.prefix+name) }
+
+// Do sends one request to the server. Several clients may call it at once, each with one request at a time;
+// Answer.Wrote is then of no use, because the wire does not say which of them a transaction belongs to.
 func (r *Register) Do(_ context.Context, q token.Request) (token.Answer, error) {
 	client := r.lab.As(q.Client).Of(r.kind)
 	name := r.prefix + q.Name
@@ -60,7 +64,7 @@ func (r *Register) Do(_ context.Context, q token.Request) (token.Answer, error) 
 	if _, answered := statusOf(err); err != nil && !answered {
 		return token.Answer{}, err
 	}
-	calls := tape.Calls(from)
+	calls := slices.DeleteFunc(tape.Calls(from), func(c wire.Call) bool { return c.Who != q.Client })
 	if len(calls) != 1 {
 		return token.Answer{}, fmt.Errorf("%s became %d HTTP requests", q, len(calls))
 	}

@@ -85,6 +85,9 @@ func Ledger(t *testing.T, path string, chapters []Chapter, apart ...string) {
 	for _, p := range problems(rows, tests, apart, find) {
 		t.Error(p)
 	}
+	for _, problem := range unanswered(rows) {
+		t.Error(problem)
+	}
 	text := render(rows, chapters)
 	if *update {
 		if err := os.WriteFile(path, text, 0o644); err != nil {
@@ -213,7 +216,47 @@ func render(rows []row, chapters []Chapter) []byte {
 			b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 		}
 	}
+	renderBeliefs(&b, rows)
 	return b.Bytes()
+}
+
+// renderBeliefs lists the misconceptions and the lessons that answer them.
+func renderBeliefs(b *bytes.Buffer, rows []row) {
+	b.WriteString("\n## Misconceptions\n\nWhat people in public took for true, and the lessons that answer it.\n\n" +
+		"| # | the belief | answered by |\n|---|---|---|\n")
+	for _, belief := range beliefs() {
+		var by []string
+		for _, r := range rows {
+			if slices.Contains(strings.Fields(r.Answers), "#"+strconv.Itoa(belief.number)) {
+				by = append(by, r.ID)
+			}
+		}
+		answered := strings.Join(by, ", ")
+		if answered == "" {
+			answered = "(no lesson: " + belief.unanswered + ")"
+		}
+		fmt.Fprintf(b, "| %d | %s | %s |\n", belief.number, belief.text, answered)
+	}
+}
+
+// unanswered says what is wrong with the misconceptions that the lessons name.
+func unanswered(rows []row) []string {
+	var out []string
+	named := map[string]bool{}
+	for _, r := range rows {
+		for _, n := range strings.Fields(r.Answers) {
+			named[n] = true
+			if !slices.ContainsFunc(beliefs(), func(b belief) bool { return "#"+strconv.Itoa(b.number) == n }) {
+				out = append(out, fmt.Sprintf("%s answers %s, which is no misconception of the list", r.ID, n))
+			}
+		}
+	}
+	for _, b := range beliefs() {
+		if !named["#"+strconv.Itoa(b.number)] && b.unanswered == "" {
+			out = append(out, fmt.Sprintf("no lesson answers misconception %d (%s)", b.number, b.text))
+		}
+	}
+	return out
 }
 
 func firstDifference(have, want []byte) string {

@@ -127,6 +127,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 
 	p.heading(c, filepath.Base(file))
 	p.paragraph(capital(c.Says) + ".")
+	p.paragraph("Why it matters: " + c.Why + ".")
 	if c.Erratum != "" {
 		p.paragraph("Erratum: " + c.Erratum)
 	}
@@ -137,7 +138,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	}
 	holds := try(ctx, c, reality, steps)
 	p.page(holds)
-	artifacts(t, holds)
+	artifacts(t, &holds)
 	if holds.skipped != "" {
 		skip(t, c, holds.skipped)
 	}
@@ -151,7 +152,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	}
 	for _, w := range c.worlds() {
 		bent := try(ctx, c, &w, steps)
-		artifacts(t, bent)
+		artifacts(t, &bent)
 		if err := defect(w, bent); err != nil {
 			p.defect(c, w, bent, err)
 			t.Fail()
@@ -159,6 +160,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 		}
 		p.counterfactual(c, w, bent)
 	}
+	p.paragraph("Read: " + locate(c))
 	if c.CannotBend != "" {
 		lab.Shared().Remark(lab.Remark{About: unbending, ID: c.ID, Text: c.CannotBend})
 		p.paragraph("No world is shown in which this is false: " + c.CannotBend + ".")
@@ -172,6 +174,8 @@ type run struct {
 	tape    []string
 	steps   []wire.Step
 	facts   map[string][]string
+	kept    []lab.Kept
+	where   []string // where each of the kept files is
 	failure *lab.Failure
 	skipped string // the reason
 }
@@ -192,7 +196,7 @@ func try(ctx context.Context, c Claim, w *world.World, steps func(*lab.Lab)) run
 	<-done
 	return run{
 		world: w, page: l.Page(), tape: l.Wire.Tape().Lines(0), steps: l.Wire.Tape().Steps(), facts: l.Facts(), failure: l.Failure(),
-		skipped: l.Skipped(),
+		kept: l.Kept(), skipped: l.Skipped(),
 	}
 }
 

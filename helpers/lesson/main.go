@@ -33,6 +33,9 @@ func Main(m *testing.M, chapters []Chapter) int {
 	}
 	p := lab.Shared()
 	p.Notebook().Chapters = chapters
+	if f := flag.Lookup("test.v"); f != nil && f.Value.String() == "true" && os.Getenv(ledgerVariable) == "" {
+		fmt.Print(legend)
+	}
 	code := m.Run()
 	if err := keepNotebook(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

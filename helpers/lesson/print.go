@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -39,24 +40,67 @@ func (p printer) field(name, text string) {
 	}
 }
 
-// heading says where in the book one is: the claim, the chapter and its part, and the document behind it.
+// heading says where in the book one is: the claim, its chapter, and the document behind it. Where a chapter
+// or a part of one begins, it says so first.
 func (p printer) heading(c Claim, file string) {
 	book := lab.Shared().Notebook()
+	n := book.Chapter(file)
+	if n > 0 && inOrder() {
+		chapter, part := lab.Shared().Turn(file, c.Part)
+		if chapter {
+			p.line("━━━ Chapter " + strconv.Itoa(n) + " · " + book.Chapters[n-1].Title + " ━━━")
+			p.line("")
+			if intro := book.Chapters[n-1].Intro; intro != "" {
+				p.paragraph(intro)
+				p.line("")
+			}
+		}
+		if part && c.Part != "" {
+			p.line("── " + capital(c.Part) + " ──")
+			p.line("")
+		}
+	}
 	text := c.ID
-	if n := book.Chapter(file); n > 0 {
-		text += fmt.Sprintf(" · chapter %d, %s", n, book.Chapters[n-1].Title)
+	if n > 0 {
+		text += " · chapter " + strconv.Itoa(n)
 	}
 	if c.Part != "" {
-		text += ": " + c.Part
+		text += ", " + c.Part
 	}
-	if c.From == "+" {
+	switch c.From {
+	case "+":
 		text += " · beyond the documents"
-	} else {
-		text += " · " + c.From
+	default:
+		text += " · " + strings.ReplaceAll(c.From, ", +", ", and beyond the documents")
 	}
 	p.paragraph(text)
 	p.line("")
 }
+
+// inOrder says whether this run reads the book in its order.
+func inOrder() bool {
+	if f := flag.Lookup("test.shuffle"); f != nil && f.Value.String() != "off" {
+		return false
+	}
+	return !*together
+}
+
+// legend is what a reader needs to know before the first page.
+const legend = `How to read this. Each lesson states a claim and shows it on a real kube-apiserver over a real etcd.
+D1 and D2 are the two documents behind the book: "resourceVersion is etcd's mod_revision" and
+"treat resourceVersion as an opaque token".
+
+  token             a resourceVersion, as a client holds and sends it
+  writer, rival     two clients with the same rights; others have names that say who they are
+  shelf, Shelf      the object of most lessons: a ConfigMap, or a custom resource of the lesson's own
+  wire              what kube-apiserver asked etcd, and what etcd answered:
+    Range KEY         reads one key (KEY*: all keys with that prefix)
+    Txn if … then …   writes only if the compare holds; "else Get" returns the value if it does not
+    no Txn            nothing was stored, also when the answer was 200
+
+After its steps each lesson runs once more "in a world where" one thing is falsified on purpose, on its way
+between client, apiserver and etcd. There the claim must break: EXPECTED and OBSERVED show how.
+`
 
 func (p printer) page(r run) {
 	if len(r.page) > 0 {
@@ -113,9 +157,15 @@ func message(c Claim, r run, indent string, wireLines int) []string {
 	add("EXPECTED", r.failure.Expected)
 	add("OBSERVED", r.failure.Observed)
 	out = append(out, field(indent, "WIRE", tail(r.tape, wireLines))...)
+	for _, line := range r.where {
+		add("KEPT", line)
+	}
+	if indent != "" {
+		return out // the rest stands on the page of the lesson already
+	}
 	add("WHY", c.Why)
 	add("READ", locate(c))
-	if c.Erratum != "" && indent == "" {
+	if c.Erratum != "" {
 		add("ERRATUM", c.Erratum)
 	}
 	return out
@@ -171,20 +221,35 @@ func (p printer) attributes(c Claim) {
 	}
 }
 
-// artifacts keeps the whole tape of a run where go test -artifacts puts such files.
-func artifacts(t *testing.T, r run) {
-	if f := flag.Lookup("test.artifacts"); f == nil || f.Value.String() != "true" {
-		return
+// artifacts keeps the whole tape of a run, and the files that the lesson handed over, where go test -artifacts
+// puts such files. Without that flag nothing is kept, and the run says how to get the files.
+func artifacts(t *testing.T, r *run) {
+	keep := false
+	if f := flag.Lookup("test.artifacts"); f != nil {
+		keep = f.Value.String() == "true"
 	}
-	name := "tape.txt"
-	head := "As the world is.\n\n"
+	world, head := "", "As the world is.\n\n"
 	if r.world != nil {
-		name = "tape-" + slug.ReplaceAllString(r.world.Where, "-") + ".txt"
-		head = "In a world where " + r.world.Where + ".\n\n"
+		world, head = "-"+slug.ReplaceAllString(r.world.Where, "-"), "In a world where "+r.world.Where+".\n\n"
 	}
-	path := filepath.Join(t.ArtifactDir(), name)
-	if err := os.WriteFile(path, []byte(head+strings.Join(r.tape, "\n")+"\n"), 0o644); err != nil {
-		t.Errorf("keeping the tape of the lesson: %v", err)
+	tape := lab.Kept{Name: "tape.txt", Write: func(path string) error {
+		return os.WriteFile(path, []byte(head+strings.Join(r.tape, "\n")+"\n"), 0o644)
+	}}
+	for _, k := range append(r.kept, tape) {
+		if !keep {
+			if k.What != "" {
+				r.where = append(r.where, k.What+": not kept; to get it, run the lesson with -artifacts")
+			}
+			continue
+		}
+		ext := filepath.Ext(k.Name)
+		path := filepath.Join(t.ArtifactDir(), strings.TrimSuffix(k.Name, ext)+world+ext)
+		if err := k.Write(path); err != nil {
+			t.Errorf("keeping %s of a run of the lesson: %v", k.Name, err)
+		}
+		if k.What != "" {
+			r.where = append(r.where, k.What+": "+path)
+		}
 	}
 }
 

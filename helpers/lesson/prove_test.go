@@ -190,9 +190,12 @@ func TestALessonHoldsAndFailsInTheFalseWorld(t *testing.T) {
 	page, passes := example(t, "holds")
 	assert.True(t, passes)
 	assert.Equal(t, []string{
-		"SK1 · chapter 2, the sky · D1 Expect 1",
+		"━━━ Chapter 2 · the sky ━━━",
+		"",
+		"SK1 · chapter 2 · D1 Expect 1",
 		"",
 		"The sky is blue, whoever looks at it and from wherever on the earth that person may look.",
+		"Why it matters: a page with a picture of the sky in it is printed in blue.",
 		"",
 		"The sky is blue.",
 		"",
@@ -200,9 +203,8 @@ func TestALessonHoldsAndFailsInTheFalseWorld(t *testing.T) {
 		"      EXPECTED  the sky is blue",
 		"      OBSERVED  it is green",
 		"      WIRE      the sky was painted",
-		"      WHY       a page with a picture of the sky in it is printed in blue",
-		"      READ      example.org/sky (*Sky).Color",
 		"",
+		"Read: example.org/sky (*Sky).Color",
 	}, between(t, page, begins, ends))
 
 	page, passes = example(t, "erratum")
@@ -236,7 +238,7 @@ func TestABrokenLessonExplainsItself(t *testing.T) {
 		"WIRE      (nothing was sent to etcd for this lesson)",
 		"WHY       a page with a picture of the sky in it is printed in blue",
 		"READ      example.org/sky (*Sky).Color",
-	}, between(t, page, "The sky is", ends)[1:])
+	}, between(t, page, "Why it matters", ends)[1:])
 }
 
 func TestALessonThatProvesNothingIsADefect(t *testing.T) {

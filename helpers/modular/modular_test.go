@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"modrev/helpers/token/falsify"
+	"modrev/helpers/falsify"
 )
 
 func TestTheLabOfTheDocument(t *testing.T) {

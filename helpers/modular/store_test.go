@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"modrev/helpers/falsify"
 	"modrev/helpers/token"
-	"modrev/helpers/token/falsify"
 )
 
 // asleep returns the answers that a store gives in the trace of a writer who sleeps through some writes.

@@ -35,6 +35,7 @@ type Page struct {
 type Chapter struct {
 	File  string // "conflict_test.go"
 	Title string
+	Intro string // a few sentences on what the chapter is about
 }
 
 // Notebook collects the pages of a run. The zero value is empty and ready; it is safe for concurrent use.

@@ -10,7 +10,7 @@
 //     [Trace.Check] compares the answers with what the trace expects, [Compare] sends it to two Stores at once
 //     and says where they part. [Traces] are the ones that come with the package; [Draw] makes new ones.
 //   - A [Recorder] writes down what concurrent clients sent and got, and [Check] says whether some order of
-//     their requests explains every answer.
+//     their requests explains every answer. A [Workload] is what such clients may do.
 //
 // # The format of a trace
 //
