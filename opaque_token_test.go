@@ -1768,7 +1768,7 @@ func TestOpaqueTokenOfAWriteWithoutAnAnswerIsUnknown(t *testing.T) {
 
 		// The deadlines run while the others are tried.
 		lateBefore, txn := create("late-before")
-		before := l.PastDeadline(l.Wire.Hold(txn), func(q string) error { return put(l.Context(), l.As("late"), lateBefore, q) })
+		before := l.PastDeadline(l.Wire.HoldNoting(txn, "held past the deadline"), func(q string) error { return put(l.Context(), l.As("late"), lateBefore, q) })
 		lateAfter, txn := create("late-after")
 		after := l.PastDeadline(l.Wire.HoldAnswer(txn), func(q string) error { return put(l.Context(), l.As("late"), lateAfter, q) })
 
@@ -1787,7 +1787,7 @@ func TestOpaqueTokenOfAWriteWithoutAnAnswerIsUnknown(t *testing.T) {
 
 		cut, cable := l.As("cut").OnCable()
 		o, txn = create("cut-before")
-		err := l.Interrupted(l.Wire.Hold(txn), func() error { return put(l.Context(), cut, o, "") }, cable.Cut)
+		err := l.Interrupted(l.Wire.HoldNoting(txn, "held until the connection was cut"), func() error { return put(l.Context(), cut, o, "") }, cable.Cut)
 		row("the connection breaks before", err, o, "no", answer.Unknown, answer.ReadBack)
 		o, txn = create("cut-after")
 		err = l.Interrupted(l.Wire.HoldAnswer(txn), func() error { return put(l.Context(), cut, o, "") }, cable.Cut)
@@ -1795,7 +1795,7 @@ func TestOpaqueTokenOfAWriteWithoutAnAnswerIsUnknown(t *testing.T) {
 
 		ctx, cancel := context.WithCancel(l.Context())
 		o, txn = create("cancelled-before")
-		err = l.Interrupted(l.Wire.Hold(txn), func() error { return put(ctx, l.Client, o, "") }, cancel)
+		err = l.Interrupted(l.Wire.HoldNoting(txn, "held until its caller had given up"), func() error { return put(ctx, l.Client, o, "") }, cancel)
 		row("the caller cancels it before", err, o, "no", answer.Unknown, answer.Stop)
 		ctx, cancel = context.WithCancel(l.Context())
 		o, txn = create("cancelled-after")

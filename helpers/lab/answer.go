@@ -3,7 +3,9 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
+	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -97,10 +99,15 @@ func DetailsOf(err error) metav1.StatusDetails {
 }
 
 // Root is an error as a table shows it: status and reason if it comes from the API, otherwise the error at
-// its root, such as "connection refused", without the way that it took and what follows a semicolon.
+// its root, such as "connection refused", without the way that it took and what follows a semicolon. A connection
+// that broke is called so, however far the answer had come: it is left to chance whether the client sees a reset or
+// an end.
 func Root(err error) string {
 	if _, ok := statusOf(err); ok || err == nil {
 		return Brief(err)
+	}
+	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return "the connection broke"
 	}
 	for {
 		inner := errors.Unwrap(err)

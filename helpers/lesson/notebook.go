@@ -56,13 +56,14 @@ func grade(a prediction.Answers) {
 			return prediction.Lesson{Test: p.Test, Says: p.Says, Why: p.Why}, ok
 		},
 	) {
-		if len(line) <= lab.Width {
+		if len(line) <= lab.Width || strings.Contains(line, "go test") { // a command stays in one piece
 			fmt.Println(line)
 			continue
 		}
-		indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
-		for _, part := range lab.Wrap(line, lab.Width-len(indent)) {
-			fmt.Println(indent + part)
+		verdict := line[:prediction.Margin]
+		for _, part := range lab.Wrap(line[prediction.Margin:], lab.Width-prediction.Margin) {
+			fmt.Println(verdict + part)
+			verdict = strings.Repeat(" ", prediction.Margin)
 		}
 	}
 }

@@ -65,10 +65,14 @@ makes up.
 `)
 	for _, heading := range []string{PairedNumbers, TheRefusal, TheCompare, TheSentence} {
 		fmt.Fprintf(&b, "\n### %s\n\n", heading)
-		if lines, ok := n.Fact(heading); ok {
-			fenced(&b, "", lines)
-		} else {
+		lines, ok := n.Fact(heading)
+		switch {
+		case !ok:
 			b.WriteString("(The lesson that shows it was not part of this run.)\n")
+		case heading == PairedNumbers:
+			fenced(&b, "", lines)
+		default:
+			fmt.Fprintf(&b, "> %s\n", plain(strings.Join(lines, " ")))
 		}
 	}
 	chapter := ""
@@ -93,7 +97,7 @@ func (n *Notebook) title(file string) string {
 
 func (p Page) write(b *strings.Builder, tapes string) {
 	fmt.Fprintf(b, "\n### %s\n\n%s.\n\n", p.ID, plain(capital(p.Says)))
-	from := "From " + p.From
+	from := "From " + beyond.Replace(p.From)
 	if p.From == "+" {
 		from = "Beyond the documents"
 	}
@@ -114,6 +118,9 @@ func (p Page) write(b *strings.Builder, tapes string) {
 		fenced(b, "mermaid", []string{strings.TrimSuffix(r.Diagram, "\n")})
 	}
 }
+
+// beyond puts the plus sign of a claim's origin into words.
+var beyond = strings.NewReplacer(", +", " and beyond", "; +", " and beyond")
 
 // fenced writes a block of text as it stands. Its fence is longer than any row of backticks in the text.
 func fenced(b *strings.Builder, language string, lines []string) {

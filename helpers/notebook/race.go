@@ -2,6 +2,7 @@ package notebook
 
 import (
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,7 +10,7 @@ import (
 	"modrev/helpers/wire"
 )
 
-// Race is a request whose transaction was made to wait at etcd's door while something else happened.
+// Race is a request whose transaction was made to wait at etcd's door until somebody else had overtaken it.
 type Race struct {
 	Of      string // the request of the client
 	Diagram string // in Mermaid's language: who sent what to whom, and when
@@ -52,53 +53,77 @@ func legs(steps []wire.Step) []leg {
 		case s.Answer != nil:
 			open = slices.DeleteFunc(open, func(c *wire.Call) bool { return c == s.Answer })
 		case s.Ask != nil && s.Ask.Raced:
-			c := sender(open, s.Ask.Key)
+			c := sender(open, s.Ask)
 			if c == nil || slices.ContainsFunc(out, func(l leg) bool { return l.call == c }) {
 				continue
 			}
-			out = append(out, leg{call: c, key: s.Ask.Key, steps: window(steps, c, s.Ask.Key)})
+			if l := (leg{call: c, key: s.Ask.Key, steps: window(steps, c, s.Ask.Key)}); l.overtaken() {
+				out = append(out, l)
+			}
 		}
 	}
 	return out
 }
 
-// sender is the call under way that is the likeliest to have caused a request for a key: the first that is about
-// it. Whoever waits at etcd's door was there before the rival came.
-func sender(open []*wire.Call, key string) *wire.Call {
-	for _, c := range open {
-		if about(c, key) {
-			return c
-		}
-	}
-	if len(open) == 0 {
-		return nil
-	}
-	return open[len(open)-1]
+// overtaken says whether somebody else came meanwhile: another call, or one whom only the failed compare tells of.
+// A transaction can be held for other reasons, such as to see what becomes of it when its client hangs up.
+func (l leg) overtaken() bool {
+	return slices.ContainsFunc(l.steps, func(s wire.Step) bool {
+		return s.Call != nil && s.Call != l.call ||
+			s.Ask != nil && s.Ask.Raced && s.Ask.Method == wire.Txn && s.Ask.Answered && s.Ask.Err == nil && !s.Ask.Succeeded
+	})
 }
 
-// about says whether a call is about the object that is stored under a key: that it names it, or creates
-// something among its like.
-func about(c *wire.Call, key string) bool {
-	path := strings.Split(c.Path, "/")
-	if len(path) > 1 {
-		return path[1] == key[strings.LastIndexByte(key, '/')+1:]
+// sender is the call under way that is the likeliest to have caused a request: the first that names its object, or
+// creates one. Whoever waits at etcd's door was there before the rival came.
+func sender(open []*wire.Call, r *wire.Request) *wire.Call {
+	for _, of := range []func(*wire.Call, string) bool{names, creates} {
+		for _, c := range open {
+			if of(c, r.Key) {
+				return c
+			}
+		}
 	}
-	return c.Verb == "POST" && strings.Contains(key, "/"+path[0]+"/")
+	return nil
+}
+
+// names says whether a call names the object that is stored under a key.
+func names(c *wire.Call, key string) bool {
+	path := strings.Split(c.Path, "/")
+	return len(path) > 1 && path[1] == key[strings.LastIndexByte(key, '/')+1:]
+}
+
+// creates says whether a call may create the object that is stored under a key. It does not name what it creates.
+func creates(c *wire.Call, key string) bool {
+	return c.Verb == http.MethodPost && !strings.Contains(c.Path, "/") && strings.Contains(key, "/"+c.Path+"/")
 }
 
 // window are the steps from a call to its answer that are about a key.
 func window(steps []wire.Step, c *wire.Call, key string) []wire.Step {
-	from := slices.IndexFunc(steps, func(s wire.Step) bool { return s.Call == c })
-	to := slices.IndexFunc(steps, func(s wire.Step) bool { return s.Answer == c })
-	if to < 0 {
-		to = len(steps) - 1
+	at := func(c *wire.Call) (from, to int) {
+		from = slices.IndexFunc(steps, func(s wire.Step) bool { return s.Call == c })
+		to = slices.IndexFunc(steps, func(s wire.Step) bool { return s.Answer == c })
+		if to < 0 {
+			to = len(steps) - 1
+		}
+		return from, to
+	}
+	belongs := func(other *wire.Call) bool {
+		if other == c || names(other, key) || !creates(other, key) {
+			return other == c || names(other, key)
+		}
+		from, to := at(other)
+		return slices.ContainsFunc(steps[from:to+1], func(s wire.Step) bool {
+			return s.Ask != nil && s.Ask.Key == key && len(s.Ask.Compare) == 1 && s.Ask.Compare[0].Value == 0
+		})
 	}
 	sent := map[*wire.Call]bool{}
 	asked := map[*wire.Request]bool{}
 	var out []wire.Step
+	from, to := at(c)
 	for _, s := range steps[from : to+1] {
 		switch {
-		case s.Call != nil && (s.Call == c || about(s.Call, key)):
+		case s.Call != nil && belongs(s.Call):
 			sent[s.Call] = true
 		case s.Answer != nil && sent[s.Answer]:
 		case s.Ask != nil && s.Ask.Key == key:
@@ -127,18 +152,18 @@ func (l leg) draw() string {
 			servers = append(servers, s.Ask.From)
 		}
 	}
-	names := participants{}
+	known := participants{}
 	var b strings.Builder
 	b.WriteString("sequenceDiagram\n")
 	for _, c := range clients {
-		fmt.Fprintf(&b, "    participant %s as %s\n", names.of("client", c), text(c))
+		fmt.Fprintf(&b, "    participant %s\n", titled(known.of("client", c), c))
 	}
 	for _, s := range servers {
 		title := "kube-apiserver"
 		if s != "apiserver" {
 			title = "the " + s + " kube-apiserver"
 		}
-		fmt.Fprintf(&b, "    participant %s as %s\n", names.of("server", s), text(title))
+		fmt.Fprintf(&b, "    participant %s\n", titled(known.of("server", s), title))
 	}
 	b.WriteString("    participant etcd\n")
 
@@ -152,16 +177,16 @@ func (l leg) draw() string {
 		}
 		switch {
 		case s.Call != nil:
-			fmt.Fprintf(&b, "    %s->>%s: %s\n", names.of("client", s.Call.Who), names.of("server", l.serverOf(s.Call)), text(s.Call.Title()))
+			fmt.Fprintf(&b, "    %s->>%s: %s\n", known.of("client", s.Call.Who), known.of("server", l.serverOf(s.Call)), text(s.Call.Title()))
 		case s.Ask != nil:
-			fmt.Fprintf(&b, "    %s->>etcd: %s\n", names.of("server", s.Ask.From), l.ask(s.Ask))
+			fmt.Fprintf(&b, "    %s->>etcd: %s\n", known.of("server", s.Ask.From), l.ask(s.Ask))
 			if s.Ask.Note != "" && s.Ask.Note != rivals { // the rival is in the picture
 				fmt.Fprintf(&b, "    Note right of etcd: %s\n", text(s.Ask.Note))
 			}
 		case s.Reply != nil:
-			fmt.Fprintf(&b, "    etcd-->>%s: %s\n", names.of("server", s.Reply.From), folded(text(s.Reply.Outcome()), "the else branch"))
+			fmt.Fprintf(&b, "    etcd-->>%s: %s\n", known.of("server", s.Reply.From), folded(text(s.Reply.Outcome()), "the else branch"))
 		case s.Answer != nil:
-			fmt.Fprintf(&b, "    %s-->>%s: %s\n", names.of("server", l.serverOf(s.Answer)), names.of("client", s.Answer.Who), text(s.Answer.Outcome()))
+			fmt.Fprintf(&b, "    %s-->>%s: %s\n", known.of("server", l.serverOf(s.Answer)), known.of("client", s.Answer.Who), text(s.Answer.Outcome()))
 		default:
 			fmt.Fprintf(&b, "    Note over etcd: %s\n", text(s.Remark))
 		}
@@ -169,18 +194,21 @@ func (l leg) draw() string {
 	return b.String()
 }
 
-// serverOf is the kube-apiserver that a call went to: the one that asked etcd first after it was sent.
+// serverOf is the kube-apiserver that a call went to: the one that asked etcd first after it was sent, as far as
+// one can tell.
 func (l leg) serverOf(c *wire.Call) string {
-	sent := false
+	sent, last := false, ""
 	for _, s := range l.steps {
 		switch {
 		case s.Call == c:
 			sent = true
 		case sent && s.Ask != nil:
 			return s.Ask.From
+		case s.Ask != nil:
+			last = s.Ask.From
 		}
 	}
-	return "apiserver"
+	return last
 }
 
 // ask is a request to etcd in two lines, with a key that says no more than it must.
@@ -214,15 +242,23 @@ type participants map[string]string
 var simple = regexp.MustCompile(`^[a-z]+$`)
 
 func (p participants) of(role, name string) string {
-	known, ok := p[role+" "+name]
+	id, ok := p[role+" "+name]
 	if !ok {
-		known = name
+		id = name
 		if !simple.MatchString(name) || slices.Contains(reserved, name) || p[name] != "" {
-			known = fmt.Sprintf("%s%d", role, len(p)+1)
+			id = fmt.Sprintf("%s%d", role, len(p)+1)
 		}
-		p[role+" "+name], p[known] = known, known
+		p[role+" "+name], p[id] = id, id
 	}
-	return known
+	return id
+}
+
+// titled is a participant and what stands in its box.
+func titled(id, title string) string {
+	if id == title {
+		return id
+	}
+	return id + " as " + text(title)
 }
 
 // reserved are words that mean something to Mermaid where a participant may stand, and etcd, who is always there.

@@ -94,6 +94,9 @@ type Lesson struct {
 	Why  string
 }
 
+// Margin is the width of the column in which the verdicts of [Grade] stand.
+const Margin = len(margin)
+
 // Grade answers each line of a form. shown returns what the run showed under the name of a question, and
 // lesson the lesson of a claim; both report false for what was not part of the run.
 func Grade(a Answers, shown func(name string) (string, bool), lesson func(claim string) (Lesson, bool)) []string {
@@ -106,7 +109,9 @@ func Grade(a Answers, shown func(name string) (string, bool), lesson func(claim 
 		case !ok || !there:
 			out = append(out, fmt.Sprintf("  unseen  %s: the lesson of %s was not part of this run", q.Name, q.Claim))
 		case expected == "":
-			out = append(out, fmt.Sprintf("  empty   %s: the run showed %q; read %s", q.Name, saw, read(q, taught)))
+			out = append(out,
+				fmt.Sprintf("  empty   %s: the run showed %q.", q.Name, saw),
+				read(q, taught))
 		case same(expected, saw):
 			right++
 			out = append(out, fmt.Sprintf("  right   %s: %s", q.Name, saw))
@@ -114,15 +119,19 @@ func Grade(a Answers, shown func(name string) (string, bool), lesson func(claim 
 			wrong++
 			out = append(out,
 				fmt.Sprintf("  wrong   %s: you expected %q, the run showed %q.", q.Name, expected, saw),
-				fmt.Sprintf("          %s, for %s.", taught.Says, taught.Why),
-				"          Read "+read(q, taught))
+				fmt.Sprintf("%sThe claim: %s.", margin, taught.Says),
+				fmt.Sprintf("%sWhy it matters: %s.", margin, taught.Why),
+				read(q, taught))
 		}
 	}
 	return append(out, fmt.Sprintf("%d right, %d wrong.", right, wrong))
 }
 
+// margin is what stands before a line that belongs to the one above it; the verdicts are as wide.
+const margin = "          "
+
 func read(q Question, l Lesson) string {
-	return fmt.Sprintf("%s: go test -v -run '^%s$' .", q.Claim, l.Test)
+	return fmt.Sprintf("%sRead %s: go test -v -run '^%s$' .", margin, q.Claim, l.Test)
 }
 
 // same says whether two answers mean the same: case, commas, quotes and the amount of space do not matter.
