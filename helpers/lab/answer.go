@@ -3,10 +3,13 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"modrev/helpers/wire"
 )
 
 // statusOf is the API's own description of an error, if it comes from the API.
@@ -83,9 +86,20 @@ func (l *Lab) Answered() string {
 	if len(calls) == 0 {
 		return ""
 	}
-	last := calls[len(calls)-1]
-	return strings.TrimSpace(fmt.Sprintf("%d %s", last.Code, last.Reason))
+	return answerOf(calls[len(calls)-1])
 }
+
+// AnsweredTo is the same for the newest request of one client.
+func (l *Lab) AnsweredTo(who string) string {
+	for _, call := range slices.Backward(l.Wire.Tape().Calls(0)) {
+		if call.Who == who {
+			return answerOf(call)
+		}
+	}
+	return ""
+}
+
+func answerOf(c wire.Call) string { return strings.TrimSpace(fmt.Sprintf("%d %s", c.Code, c.Reason)) }
 
 // DetailsOf are the details that the API gave with a refusal; the zero value if it gave none.
 func DetailsOf(err error) metav1.StatusDetails {
@@ -97,7 +111,7 @@ func DetailsOf(err error) metav1.StatusDetails {
 }
 
 // Root is an error as a table shows it: status and reason if it comes from the API, otherwise the error at
-// its root, such as "connection refused", without the way that it took and what follows a semicolon.
+// its root, such as "connection refused", without the way that it took and, of a stream error, its numbers.
 func Root(err error) string {
 	if _, ok := statusOf(err); ok || err == nil {
 		return Brief(err)
@@ -105,7 +119,7 @@ func Root(err error) string {
 	for {
 		inner := errors.Unwrap(err)
 		if inner == nil {
-			text, _, _ := strings.Cut(err.Error(), ";") // a stream error goes on with numbers
+			text, _, _ := strings.Cut(err.Error(), ": stream ID") // and goes on with numbers
 			return text
 		}
 		err = inner
