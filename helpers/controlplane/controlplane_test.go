@@ -91,9 +91,10 @@ func clientFor(t *testing.T, config *rest.Config) *kubernetes.Clientset {
 	return set
 }
 
-func createConfigMap(t *testing.T, config *rest.Config, name string) *corev1.ConfigMap {
+// createConfigMap makes one with a name that no other test, and no earlier run of this one, has used.
+func createConfigMap(t *testing.T, config *rest.Config) *corev1.ConfigMap {
 	t.Helper()
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "cm-"}}
 	created, err := clientFor(t, config).CoreV1().ConfigMaps("default").Create(t.Context(), cm, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -110,8 +111,8 @@ func wantWriters(t *testing.T, r *requests, key string, want ...string) {
 
 func TestAWriteOfTheAdminPassesTheInterceptors(t *testing.T) {
 	c := shared.get(t)
-	createConfigMap(t, c.Admin(), "first")
-	wantWriters(t, &shared.seen, "/registry/configmaps/default/first", "apiserver")
+	created := createConfigMap(t, c.Admin())
+	wantWriters(t, &shared.seen, "/registry/configmaps/default/"+created.Name, "apiserver")
 }
 
 func TestTheClientInThisProcessDoesNotPassTheInterceptors(t *testing.T) {
@@ -245,8 +246,8 @@ func TestAFurtherAPIServerOverTheSameStore(t *testing.T) {
 		t.Errorf("a fourth kube-apiserver: %v, want an error that says to stop one", err)
 	}
 
-	created := createConfigMap(t, servers[0].Admin(), "through-a-further-one")
-	key := "/registry/configmaps/default/through-a-further-one"
+	created := createConfigMap(t, servers[0].Admin())
+	key := "/registry/configmaps/default/" + created.Name
 	writers := main.writers(key)
 	if len(writers) != 1 || writers[0] != "second" && writers[0] != "third" {
 		t.Errorf("%s was written by %q, want a further kube-apiserver", key, writers)
@@ -307,7 +308,7 @@ func TestDataThatIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	created := createConfigMap(t, c.Admin(), "kept")
+	created := createConfigMap(t, c.Admin())
 	if other, err := controlplane.Start(within(t, limit), options); err == nil {
 		_ = other.Stop(context.Background())
 		t.Error("two control planes use the same data")
@@ -327,7 +328,7 @@ func TestDataThatIsKept(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	again, err := clientFor(t, c.Admin()).CoreV1().ConfigMaps("default").Get(t.Context(), "kept", metav1.GetOptions{})
+	again, err := clientFor(t, c.Admin()).CoreV1().ConfigMaps("default").Get(t.Context(), created.Name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
