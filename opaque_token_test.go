@@ -157,7 +157,10 @@ func TestOpaqueTokenResourceVersionGenerationAndUIDMoveApart(t *testing.T) {
 			{"delete, held by the finalizer", lab.Deleted, [6]string{"rv", "rv", "rv gen", "rv gen", "rv gen", "rv gen"}},
 		}
 
-		table := l.Table("edit", "ConfigMap", "Lease", "Pod", "Deployment", "Shelf+", "Shelf")
+		l.Say("rv: a new resourceVersion, and one write to storage. gen: generation grew by one. -: answered with 200, " +
+			"but nothing moved and nothing was written. 404: there is no such subresource. The last two columns are custom " +
+			"resources: a Shelf with the subresources /status and /scale, and a Shelf without them.")
+		table := l.Table("edit", "ConfigMap", "Lease", "Pod", "Deployment", "Shelf with", "Shelf without")
 		first := []any{"generation of a new object"}
 		objects := make([]*lab.Object, len(kinds))
 		for i, k := range kinds {
@@ -177,10 +180,7 @@ func TestOpaqueTokenResourceVersionGenerationAndUIDMoveApart(t *testing.T) {
 		}
 		table.End()
 		l.Blank()
-		l.Say("rv: a new resourceVersion, and one write to storage. gen: generation grew by one. -: answered with 200, " +
-			"nothing moved, nothing was written. 404: there is no such subresource. The uid never moved.")
-		l.Say("Shelf+ is a custom resource with /status and /scale, Shelf one without. The generation of a ConfigMap and of a " +
-			"Lease is 0 for ever. A Deployment counts its annotations among the desired state, and the wish to be deleted " +
+		l.Say("The uid never moved. The generation of a ConfigMap and of a Lease is 0 for ever. A Deployment counts its annotations among the desired state, and the wish to be deleted " +
 			"counts for all kinds that have a generation.")
 	})
 }
@@ -240,7 +240,8 @@ func TestOpaqueTokenToRetryIsToReadAgainAndDecideAgain(t *testing.T) {
 		l.Expect(n == "3", "the counter says 3 after three additions", "the counter says %s after three additions", n)
 		l.Expect(refused == 2, "two writes are refused on the way", "%d were refused", refused)
 		l.Blank()
-		l.Say("Two writes were refused, both with reason: they were decided on a number that was no longer true.")
+		l.Say("Two writes were refused, both with reason: they were decided on a number that was no longer true. What " +
+			"becomes of a writer who reads again and does not decide again: see OT5b and OT27.")
 	})
 }
 
@@ -319,6 +320,8 @@ func TestOpaqueTokenARenewedTokenRepeatsAStaleDecision(t *testing.T) {
 		l.Accepted(api.Patch(l.Context(), addOne(read), client.MergeFromWithOptions(read, locked)), "the patch that was decided anew")
 		table.Row("5 again: read again, decide again, patch", lab.Field(l.Peek("shelf"), "books"), "200")
 		table.End()
+		l.Blank()
+		l.Say("See also OT4, the loop that decides anew, and OT27, a loop that reads again and still sends its old decision.")
 		l.Stored(l.Peek("shelf"), "books=6")
 	})
 }
@@ -437,6 +440,8 @@ func TestOpaqueTokenTheReadingOfARetryMustNotComeFromAStaleCache(t *testing.T) {
 		frozen := l.Wire.Freeze(kind.StoragePrefix())
 		sized := l.Rival().Of(kind).Set("shelf", "size=3")
 		l.Step(frozen.Holds(l.Context(), number(sized)), "letting the cache lag behind")
+		l.Say("The cache is kube-apiserver's own. A rival has set size=3, and what etcd tells the cache about shelves is held " +
+			"back, so the cache does not know.")
 
 		table := l.Table("read", "its token", "current token", "attempts", "in the end")
 		paint := func(from, resourceVersion string) (int, error) {
@@ -459,6 +464,8 @@ func TestOpaqueTokenTheReadingOfARetryMustNotComeFromAStaleCache(t *testing.T) {
 			"attempts with readings from the cache: %d; in the end: %s", attempts, l.Describe(err))
 		attempts, err = paint("live", "")
 		table.End()
+		l.Blank()
+		l.Say("See also OT16, the same with an informer's cache, and OT16d.")
 		l.Expect(attempts == 1 && err == nil, "read live, the first attempt succeeds",
 			"attempts with live readings: %d; in the end: %s", attempts, l.Describe(err))
 		l.Stored(sized, "color=green", "size=3")
@@ -524,6 +531,10 @@ func TestOpaqueTokenACancelledRetryEndsAndTheContextSaysWhy(t *testing.T) {
 			"attempts: %d; returned: %s", runs, l.Describe(err))
 		runs, err = try("wait.ExponentialBackoffWithContext", "after the first conflict", 1, withContext)
 		table.End()
+		l.Blank()
+		l.Say("RetryOnConflict does not look at a context between two attempts, so it makes one more, and only that attempt's " +
+			"request comes back with the cancellation; the loop takes this for its own time being up, and then it returns the " +
+			"last conflict that it has seen.")
 		l.Expect(runs == 1 && errors.Is(err, context.Canceled), "a loop that knows the context ends at once and returns the cancellation",
 			"attempts: %d; returned: %s", runs, l.Describe(err))
 	})
@@ -541,6 +552,9 @@ func TestOpaqueTokenBackoffWithChanceProtectsTheServer(t *testing.T) {
 	}, func(l *lab.Lab) {
 		const writers = 8
 		chance := rand.New(rand.NewPCG(7, 7)) // the same chance in every run
+		l.Say("Time is counted in rounds, so that every run is the same: in a round all who are not sitting out read, and "+
+			"then all of them write, one after the other; the first of them is accepted, and up to %d are refused. The refused "+
+			"writes are 409s counted on the wire, the rounds are those until the last writer was done.", writers-1)
 		table := l.Table("8 writers add 1 to a counter; when refused", "refused writes", "rounds", "the counter says")
 		contend := func(title, name string, sitOut func(n int) int) lab.Tally {
 			tally := l.Contend(name, lab.Contention{Writers: writers, Tries: writers, SitOut: sitOut})
@@ -554,9 +568,8 @@ func TestOpaqueTokenBackoffWithChanceProtectsTheServer(t *testing.T) {
 		equal := contend("each sits out exactly 3, 7, 15 … rounds", "in-step", func(n int) int { return 2<<n - 1 })
 		table.End()
 		l.Blank()
-		l.Say("Time is counted in rounds, so that every run is the same: in a round all who are not sitting out read, and "+
-			"then all of them write. One is accepted, %d to 0 are refused. The refusals are counted on the wire. In client-go the chance is in "+
-			"the Jitter of a wait.Backoff; retry.DefaultRetry has %.1f of its %v.", writers-1, retry.DefaultRetry.Jitter, retry.DefaultRetry.Duration)
+		l.Say("In client-go the chance is in the Jitter of a wait.Backoff; retry.DefaultRetry has %.1f of its %v.",
+			retry.DefaultRetry.Jitter, retry.DefaultRetry.Duration)
 
 		l.Expect(equal.Refused == none.Refused, "backing off in step spares it nothing",
 			"refused without backoff %d, in step %d", none.Refused, equal.Refused)
@@ -590,7 +603,7 @@ func TestOpaqueTokenCreateOrUpdateReportsTheRaceItLost(t *testing.T) {
 					return nil
 				})
 			})
-			table.Row(when, result, lab.Brief(err), sent.Summary(), lab.Fields(l.Peek("shelf"), "color", "size"))
+			table.Row(when, result, l.Answered(), sent.Summary(), lab.Fields(l.Peek("shelf"), "color", "size"))
 			return err
 		}
 		l.Accepted(paint("color=red", "red"), "the first")
@@ -698,8 +711,9 @@ func TestOpaqueTokenADiffIsMineOnlyAgainstTheCopyThatIRead(t *testing.T) {
 		table.End()
 		l.Stored(l.Peek("shelf"), "color=white", "-size")
 		l.Blank()
-		l.Say("The second was refused by luck: the two copies differ in their resourceVersion, too, so mine got into the " +
-			"patch, where it is a precondition.")
+		l.Say("What is equal in both copies vanishes from the diff, and what differs gets in. The tokens are no exception: equal " +
+			"in the first and in the third patch, they vanish, and nothing is checked; different in the second, mine gets in, " +
+			"where it is a precondition. So it was by luck that the second was refused.")
 	})
 }
 
@@ -749,6 +763,20 @@ func TestOpaqueTokenAnUnconditionalPatchOfASharedListLosesAnEntry(t *testing.T) 
 		table.Row("… and bob reads again", "", "200", conditions())
 		table.End()
 		l.Expect(conditions() == "Painted, Filled", "both conditions are stored", "stored: %s", conditions())
+
+		l.Of(lab.Deployment).Create("shelf", "replicas=1")
+		applied := func(who, condition string) {
+			_, err := l.As(who).Typed().AppsV1().Deployments(l.Namespace).ApplyStatus(l.Context(),
+				lab.ShelfCondition(l.Namespace, condition), metav1.ApplyOptions{FieldManager: who})
+			l.Accepted(err, who+"'s apply")
+		}
+		applied("ann", "Painted")
+		applied("bob", "Filled")
+		both := lab.Conditions(l.Of(lab.Deployment).Peek("shelf"))
+		l.Blank()
+		l.Say("Server-side apply merges such a list by the type of the condition where the kind says so (listType=map): to a "+
+			"Deployment ann and bob each apply their condition, without a token, and stored then: %s.", strings.Join(both, ", "))
+		l.Expect(slices.Equal(both, []string{"Painted", "Filled"}), "two applies leave both conditions of a Deployment", "stored: %v", both)
 	})
 }
 
@@ -897,10 +925,10 @@ func TestOpaqueTokenOwnersAreToldApartByManagerAndOperation(t *testing.T) {
 		configMaps := l.As("ann").Typed().CoreV1().ConfigMaps(l.Namespace)
 		table := l.Table("ann", "answer", "stored then", "owners then")
 		step := func(what string, err error) error {
-			now := l.Peek("shelf")
+			answer, now := l.Answered(), l.Peek("shelf")
 			for i, owner := range l.Owners(now) {
 				if i == 0 {
-					table.Row(what, lab.Brief(err), lab.Fields(now, "color", "size"), owner)
+					table.Row(what, answer, lab.Fields(now, "color", "size"), owner)
 				} else {
 					table.Row("", "", "", owner)
 				}
@@ -1059,8 +1087,8 @@ func TestOpaqueTokenForceTakesOwnershipAndIsNoRetry(t *testing.T) {
 				what += ", forced"
 			}
 			_, err := configMaps.Apply(l.Context(), shelf, metav1.ApplyOptions{FieldManager: manager, Force: force})
-			now := l.Peek("shelf")
-			table.Row(manager+" "+what, lab.Brief(err), lab.Field(now, "color"), l.OwnersOf(now, "color"), l.KV(now).Version)
+			answer, now := l.Answered(), l.Peek("shelf")
+			table.Row(manager+" "+what, answer, lab.Field(now, "color"), l.OwnersOf(now, "color"), l.KV(now).Version)
 			return err
 		}
 		l.Accepted(apply("ann", "red", false), "ann's apply")
@@ -1102,8 +1130,8 @@ func TestOpaqueTokenGivingAFieldUpEndsTheFight(t *testing.T) {
 		human := l.As("human").Typed().AppsV1().Deployments(l.Namespace)
 		table := l.Table("who does what", "answer", "replicas", "its owner", "writes")
 		step := func(what string, err error) error {
-			now := l.Of(lab.Deployment).Peek("shelf")
-			table.Row(what, lab.Brief(err), lab.Field(now, "replicas"), l.OwnersOf(now, "replicas"), l.KV(now).Version)
+			answer, now := l.Answered(), l.Of(lab.Deployment).Peek("shelf")
+			table.Row(what, answer, lab.Field(now, "replicas"), l.OwnersOf(now, "replicas"), l.KV(now).Version)
 			return err
 		}
 		apply := func(what string, replicas int32, force bool) error {
@@ -1160,8 +1188,8 @@ func TestOpaqueTokenWhatItsOnlyOwnerLeavesOutFallsBackToTheDefault(t *testing.T)
 				what = fmt.Sprintf("replicas: %d", replicas)
 			}
 			_, err := l.As(who).Typed().AppsV1().Deployments(l.Namespace).Apply(l.Context(), shelf, metav1.ApplyOptions{FieldManager: who})
-			now := l.Of(lab.Deployment).Peek(name)
-			table.Row(name+": "+who+" applies "+what, lab.Brief(err), lab.Field(now, "replicas"), l.OwnersOf(now, "replicas"))
+			answer, now := l.Answered(), l.Of(lab.Deployment).Peek(name)
+			table.Row(name+": "+who+" applies "+what, answer, lab.Field(now, "replicas"), l.OwnersOf(now, "replicas"))
 			l.Accepted(err, who+"'s apply "+what)
 		}
 		apply("alone", "controller", 3)
@@ -1191,14 +1219,16 @@ func TestOpaqueTokenTheDefinitionSaysWhetherStatusHasADoorOfItsOwn(t *testing.T)
 	}, func(l *lab.Lab) {
 		with, without := l.CustomResource("status"), l.CustomResource()
 		api := l.Controller(with, without)
-		table := l.Table("replace of", "Shelf with /status", "Shelf without it")
+		l.Say("Two custom resources, one with the subresource /status and one without it. rv: a new resourceVersion. gen: " +
+			"generation grew by one. -: answered with 200, but nothing moved and nothing was written.")
+		table := l.Table("replace of", "with /status", "stored then", "without it", "stored then")
 		cells := func(request string, do func(shelf *lab.Object) error) (moves [2]string, errs [2]error) {
 			row := []any{request}
 			for i, kind := range []lab.Kind{with, without} {
 				shelf := l.Of(kind).Peek("shelf")
 				moved := l.Moved(shelf, func() error { return do(shelf.DeepCopy()) })
 				moves[i], errs[i] = moved.String(), moved.Err
-				row = append(row, fmt.Sprintf("%-6s  %s", moved, lab.Fields(l.Of(kind).Peek("shelf"), "size", "status.phase")))
+				row = append(row, moved, lab.Fields(l.Of(kind).Peek("shelf"), "size", "status.phase"))
 			}
 			table.Row(row...)
 			return moves, errs
@@ -1304,6 +1334,8 @@ func TestOpaqueTokenAChangedTokenIsNoChangeOfDesiredState(t *testing.T) {
 			table.Row(change, before.GetResourceVersion()+" → "+after.GetResourceVersion(),
 				fmt.Sprintf("%d → %d", before.GetGeneration(), after.GetGeneration()), state[changed], verdict[passed])
 			l.Expect(before.GetResourceVersion() != after.GetResourceVersion(), change+" moves the resourceVersion", "%s: it stays", change)
+			l.Expect(predicate.ResourceVersionChangedPredicate{}.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}),
+				"ResourceVersionChangedPredicate passes "+change, "%s: it drops it", change)
 			l.Expect(changed == wantChanged && passed == wantPassed,
 				fmt.Sprintf("%s: the desired state is %s; the predicate %s", change, state[wantChanged], verdict[wantPassed]),
 				"%s: the desired state is %s; the predicate %s", change, state[changed], verdict[passed])
@@ -1319,7 +1351,9 @@ func TestOpaqueTokenAChangedTokenIsNoChangeOfDesiredState(t *testing.T) {
 		table.End()
 		l.Blank()
 		l.Say("The predicate is GenerationChangedPredicate of controller-runtime. Every status written would wake a " +
-			"controller that goes by resourceVersion, and it would write its status again.")
+			"controller that goes by resourceVersion, and it would write its status again. For a kind without a generation " +
+			"the way out is ResourceVersionChangedPredicate, which passes every row of this table, and then in the reconcile " +
+			"to compare what one owns with what is there, and to write only if they differ.")
 	})
 }
 
@@ -1341,7 +1375,9 @@ func TestOpaqueTokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 		l.Get("shelf") // a proxy, if there is one, has seen it now
 		controller := l.As("controller")
 		cache := controller.Informer()
-		l.Wire.HoldWatches("controller") // from here on the cache lags
+		l.Wire.HoldWatches("controller")
+		l.Say("The cache is that of an informer, in the memory of the controller. From here on its watch is held: events stay " +
+			"on the way, and the cache lags.")
 
 		table := l.Table("attempt", "reads", "and writes count=2", "to etcd")
 		attempts := 0
@@ -1362,7 +1398,7 @@ func TestOpaqueTokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 		table.End()
 		l.Blank()
 		l.Say("The controller conflicts with itself: nobody else has written. retry.DefaultRetry makes %d attempts about "+
-			"10 ms apart, and gives up.", fromCache)
+			"10 ms apart, and gives up. See also OT6c and OT16d, the same with kube-apiserver's cache, and OT16b, how to wait.", fromCache)
 
 		l.Refused(err, "the write from the cache", 409, metav1.StatusReasonConflict)
 		l.Expect(fromCache == retry.DefaultRetry.Steps, "every attempt of the loop conflicts",
@@ -1371,46 +1407,7 @@ func TestOpaqueTokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 	})
 }
 
-func TestOpaqueTokenFromTheApiserversOwnCacheMayBeOldToo(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT16d", From: "D2 paragraph 4", Part: "caches",
-		Says: "a read with resourceVersion 0 is answered from kube-apiserver's own cache, which can lag as well: what it gives " +
-			"conflicts again and again, and each time it is etcd that says so; a read without a number is current",
-		Why: "a read that goes to the server is not yet a live read: a cheap one may be as old as an informer's",
-		FalseIf: world.AProxyStripsTheRevision.Shows(
-			`a replace from a read with "0" was accepted`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).Get"),
-		Answers: "#24 #62",
-	}, func(l *lab.Lab) {
-		kind := l.CustomResource()
-		shelves := l.Of(kind)
-		created := shelves.Create("shelf", "count=0")
-		_, err := shelves.TryGetAt("shelf", created.GetResourceVersion())
-		l.Step(err, "waiting until the cache of kube-apiserver has shelf")
-		l.Wire.Freeze(kind.StoragePrefix())
-		shelves.Replace(created, "count=1")
-
-		table := l.Table("read with", "gets", "replace from it", "to etcd")
-		try := func(title, resourceVersion string) error {
-			o, err := shelves.TryGetAt("shelf", resourceVersion)
-			l.Step(err, "reading shelf with "+title)
-			sent := l.Record(func() { _, err = shelves.TryReplace(o, "count=2") })
-			table.Row(title, o.GetResourceVersion()+", count="+lab.Field(o, "count"), lab.Brief(err), sent.Summary())
-			if err != nil {
-				l.Sends(sent, "a replace from "+title, "1 Txn")
-			}
-			return err
-		}
-		for range 3 {
-			l.Conflicts(try(`"0"`, "0"), `a replace from a read with "0"`, created)
-		}
-		err = try("no number", "")
-		table.End()
-		l.Accepted(err, "a replace from a read without a number")
-	})
-}
-
-func TestOpaqueTokenOfAWriteSaysHowFarACacheMustHaveCome(t *testing.T) {
+func TestOpaqueTokenACacheThatHasReachedAWriteShowsIt(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT16b", From: "D2 paragraph 4", Part: "caches",
 		Says: "a cache that has reached the resourceVersion of a write shows that write: wait for that with " +
@@ -1428,7 +1425,9 @@ func TestOpaqueTokenOfAWriteSaysHowFarACacheMustHaveCome(t *testing.T) {
 		wrote := controller.Replace(cache.Get("shelf"), "count=1")
 		fence := l.Rival().Create("fence", "color=red")
 
-		table := l.Table("the controller has written shelf at "+wrote.GetResourceVersion(), "cache reached", "shelf in the cache", "")
+		l.Say("The cache is that of an informer, in the memory of the controller. Its watch is held from before the controller's " +
+			"write until the last row.")
+		table := l.Table("the controller has written shelf at "+wrote.GetResourceVersion(), "cache reached", "shelf in the cache", "so")
 		row := func(when string) (order int) {
 			order, err := l.Order(cache.Reached(), wrote.GetResourceVersion())
 			l.Step(err, "comparing what the cache has reached with what was written")
@@ -1499,11 +1498,55 @@ func TestOpaqueTokenIsWaitedForByControllerRuntimeIfAskedTo(t *testing.T) {
 	})
 }
 
-func TestOpaqueTokenPutIntoACacheByHandIsNotHealed(t *testing.T) {
+func TestOpaqueTokenFromTheApiserversOwnCacheMayBeOldToo(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT16d", From: "D2 paragraph 4", Part: "caches",
+		Says: "a read with resourceVersion 0 is answered from kube-apiserver's own cache, which can lag as well: what it gives " +
+			"conflicts again and again, and each time it is etcd that says so; a read without a number is current",
+		Why: "a read that goes to the server is not yet a live read: a cheap one may be as old as an informer's",
+		FalseIf: world.AProxyStripsTheRevision.Shows(
+			`a replace from a read with "0" was accepted`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).Get"),
+		Answers: "#24 #62",
+	}, func(l *lab.Lab) {
+		kind := l.CustomResource()
+		shelves := l.Of(kind)
+		created := shelves.Create("shelf", "count=0")
+		_, err := shelves.TryGetAt("shelf", created.GetResourceVersion())
+		l.Step(err, "waiting until the cache of kube-apiserver has shelf")
+		l.Wire.Freeze(kind.StoragePrefix())
+		shelves.Replace(created, "count=1")
+		l.Say("The cache is kube-apiserver's own; the client has none. From here on kube-apiserver's watch on etcd is held, so its cache " +
+			"does not learn of count=1, which is in etcd.")
+
+		table := l.Table("read with", "gets", "replace from it", "to etcd")
+		try := func(title, resourceVersion string) error {
+			o, err := shelves.TryGetAt("shelf", resourceVersion)
+			l.Step(err, "reading shelf with "+title)
+			sent := l.Record(func() { _, err = shelves.TryReplace(o, "count=2") })
+			table.Row(title, o.GetResourceVersion()+", count="+lab.Field(o, "count"), lab.Brief(err), sent.Summary())
+			if err != nil {
+				l.Sends(sent, "a replace from "+title, "1 Txn")
+			}
+			return err
+		}
+		for range 3 {
+			l.Conflicts(try(`"0"`, "0"), `a replace from a read with "0"`, created)
+		}
+		err = try("no number", "")
+		table.End()
+		l.Blank()
+		l.Say("See also OT6c, the same in a retry, and OT16, with the cache of an informer.")
+		l.Accepted(err, "a replace from a read without a number")
+	})
+}
+
+func TestOpaqueTokenAnAnswerPutIntoACacheByHandDoesNotMakeItCurrent(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT40", From: "D2 paragraph 4, +", Part: "caches",
 		Says: "to put the answer to one's own write into the cache's store does not make the cache current: it can move it " +
-			"backwards, and nothing puts that right before the next event of that object",
+			"backwards, and nothing puts that right before the next event of that object; put in ahead of the watch, it is " +
+			"taken out again by an older event that was still on its way",
 		Why: "a cache has one writer, its watch; whoever helps it along can freeze it on the past, and every write from " +
 			"it then conflicts",
 		FalseIf: world.ClientDropsTheToken.Shows(`was accepted`),
@@ -1543,10 +1586,31 @@ func TestOpaqueTokenPutIntoACacheByHandIsNotHealed(t *testing.T) {
 		l.Conflicts(first, "a replace from the cache", wrote)
 		l.Conflicts(second, "the same once more", wrote)
 		l.Accepted(healed, "a replace after the next event of the object")
+
+		// The other order: the answer is in the store before the watch delivers what is older.
+		cache.WaitFor(l.Get("shelf").GetResourceVersion())
+		held := l.Wire.HoldWatches("controller")
+		older := l.Rival().Set("shelf", "size=11").GetResourceVersion()
+		newer := controller.Replace(controller.Get("shelf"), "color=white")
+		stored = newer.GetResourceVersion()
+		table = l.Table("step, with the watch held at first", "stored", "in the cache")
+		row("a rival has written " + older + ", the controller, from a live read, " + stored)
+		moves := cache.Moves("shelf")
+		l.Step(cache.Store().Update(newer), "putting the answer into the store")
+		row("the controller puts its answer into the store")
+		held.Release()
+		went := moves(2)
+		table.Row("the watch goes on: the rival's event", stored, went[0].To)
+		table.Row("and the controller's own", stored, went[1].To)
+		table.End()
+		l.Expect(went[0] == lab.Move{From: stored, To: older}, "the older event takes the newer answer out of the cache",
+			"the cache went from %s to %s", went[0].From, went[0].To)
+		l.Expect(went[1] == lab.Move{From: older, To: stored}, "the event of the controller's own write puts that right",
+			"the cache went from %s to %s", went[1].From, went[1].To)
 	})
 }
 
-func TestOpaqueTokenCannotBeHadOfWhatACacheDoesNotKnow(t *testing.T) {
+func TestOpaqueTokenAbsenceFromACacheIsNotAbsence(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT41", From: "D2 paragraph 4, +", Part: "caches",
 		Says: "that an object is not in a cache does not mean that it does not exist: with a name of its own the second " +
@@ -1560,9 +1624,11 @@ func TestOpaqueTokenCannotBeHadOfWhatACacheDoesNotKnow(t *testing.T) {
 		controller := l.As("controller")
 		cache := controller.Informer()
 		l.Wire.HoldWatches("controller")
+		l.Say("The cache is that of an informer, in the memory of the controller, and its watch is held.")
 
 		table := l.Table("look", "child in the cache", "create shelf-child", "create generateName: shelf-child-")
-		var named, generated []error
+		var named []error
+		var generated []string
 		for i := 1; i <= 3; i++ {
 			_, err := cache.TryGet("shelf-child")
 			l.Expect(lab.IsNotFound(err), "the cache does not know the child", "it answered: %v", err)
@@ -1570,8 +1636,8 @@ func TestOpaqueTokenCannotBeHadOfWhatACacheDoesNotKnow(t *testing.T) {
 			byName := l.Answered()
 			o := controller.New("", "color=red")
 			o.SetGenerateName("shelf-child-")
-			_, free := controller.TryCreateObject(o)
-			named, generated = append(named, fixed), append(generated, free)
+			_, _ = controller.TryCreateObject(o) // what came of it is the answer
+			named, generated = append(named, fixed), append(generated, l.Answered())
 			table.Row(i, "none", byName, l.Answered())
 		}
 		table.End()
@@ -1589,7 +1655,7 @@ func TestOpaqueTokenCannotBeHadOfWhatACacheDoesNotKnow(t *testing.T) {
 			l.Refused(err, "a later create by name", 409, metav1.StatusReasonAlreadyExists)
 		}
 		l.Expect(len(children) == 3, "with a generated name, three looks make three objects",
-			"three looks made %d object with a generated name: %v", len(children), generated)
+			"three looks made %d with a generated name; the creates were answered: %s", len(children), strings.Join(generated, ", "))
 	})
 }
 
@@ -1644,6 +1710,47 @@ func TestOpaqueTokenThatMovedIsNotTheConditionYouWaitFor(t *testing.T) {
 
 // Telling errors apart.
 
+func TestOpaqueTokenAConflictShowsWhoseProgressItWas(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT20", From: "D2 paragraph 5", Part: "telling errors apart",
+		Says: "a conflict is evidence that somebody made progress: read again, and the object shows what changed and, in " +
+			"managedFields, who changed it",
+		Why:     "the next decision depends on what the other did; a conflict that is only counted and repeated wastes that",
+		FalseIf: world.RivalSignsAsTheWriter.Shows(`color belongs to writer`),
+		Read:    source.Func("k8s.io/apimachinery/pkg/util/managedfields", "NewDefaultFieldManager"),
+		Answers: "#77",
+	}, func(l *lab.Lab) {
+		l.Create("shelf", "color=red", "size=9")
+		mine := l.Get("shelf")
+		l.Rival().Set("shelf", "color=blue")
+
+		_, err := l.TryReplace(mine, "size=10")
+		l.Conflicts(err, "the writer's replace", mine)
+		now := l.Get("shelf")
+
+		table := l.Table("field", "as the writer read it", "as it is now", "managed by")
+		changed := []string{}
+		for _, field := range []string{"color", "size"} {
+			was, is := lab.Field(mine, field), lab.Field(now, field)
+			table.Row(field, was, is, l.OwnersOf(now, field))
+			if was != is {
+				changed = append(changed, field)
+			}
+		}
+		table.Row("resourceVersion", mine.GetResourceVersion(), now.GetResourceVersion(), "")
+		table.End()
+		l.Expect(slices.Equal(changed, []string{"color"}), "color changed, and nothing else", "%v changed", changed)
+		l.Expect(l.OwnersOf(now, "color") == "rival by Update", "managedFields says that the rival changed color",
+			"color belongs to %s", l.OwnersOf(now, "color"))
+
+		again := l.Replace(now, "size=10")
+		l.Blank()
+		l.Say("The writer's change is about size, so it decides the same again, on what is there now: 200, color=%s, size=%s.",
+			lab.Field(again, "color"), lab.Field(again, "size"))
+		l.Stored(again, "color=blue", "size=10")
+	})
+}
+
 func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT21", From: "D2 paragraph 5", Part: "telling errors apart",
@@ -1674,7 +1781,6 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 		eviction := l.ForbiddenEviction()
 
 		table := l.Table("request", "answer", "next step")
-		used := map[answer.Step]bool{}
 		try := func(what, want string, next answer.Step, err error) {
 			step, stored := answer.Next(err)
 			got := lab.Brief(err)
@@ -1686,7 +1792,6 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 			l.Expect(step == next && got == want && stored == answer.No, what+": "+want+", "+next.String()+", nothing stored",
 				"%s: %s, %s, stored: %s", what, got, step, stored)
 			table.Row(what, got, step)
-			used[step] = true
 		}
 		replace := func(c *lab.Client, o *lab.Object) error { _, err := c.TryReplace(o, "color=green"); return err }
 		ignore := func(_ any, err error) error { return err }
@@ -1720,21 +1825,24 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 		table.End()
 
 		l.Blank()
-		l.Say("Whoever is given one of these answers knows that nothing was stored.")
+		l.Say("Whoever is given one of these answers knows that nothing was stored. That holds for this 504 because of its cause " +
+			"ResourceVersionTooLarge: it refuses a read, and a read stores nothing; a 504 without that cause is no answer about " +
+			"a write (OT21b). A 500 is not among them: it may be a token that cannot be parsed, and then nothing was stored " +
+			"(OT43), or etcd's answer that got lost, and then nobody knows (OT21b); no reason and no cause tells which.")
 
 		steps := l.Table("next step", "because")
-		for step := answer.GoOn; step <= answer.Stop; step++ {
-			if used[step] {
-				steps.Row(step, step.Because())
-			}
+		for step := answer.MendTheRequest; step <= answer.Stop; step++ {
+			steps.Row(step, step.Because())
 		}
 		steps.End()
+		l.Blank()
+		l.Say("The last two, read back and stop, are for a write without an answer: see OT21b.")
 		l.Stored(shelf, "color=red")
 		l.Stored(moved, "color=blue")
 	})
 }
 
-func TestOpaqueTokenOfAWriteWithoutAnAnswerIsUnknown(t *testing.T) {
+func TestOpaqueTokenAWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT21b", From: "D2 paragraph 5", Part: "telling errors apart",
 		Says: "when the answer does not come, or is a 500 or a 504, nobody can say whether the write was stored: the same " +
@@ -1773,7 +1881,7 @@ func TestOpaqueTokenOfAWriteWithoutAnAnswerIsUnknown(t *testing.T) {
 		after := l.PastDeadline(l.Wire.HoldAnswer(txn), func(q string) error { return put(l.Context(), l.As("late"), lateAfter, q) })
 
 		o, _ := create("unplugged-before")
-		row("nobody listens at the address", put(l.Context(), l.As("unplugged").Unplugged(), o, ""), o, "no", answer.No, answer.WaitAndRepeat)
+		row("nobody listens there", put(l.Context(), l.As("unplugged").Unplugged(), o, ""), o, "no", answer.No, answer.WaitAndRepeat)
 
 		o, txn = create("etcd-before")
 		l.Wire.Add(&wire.Rule{When: txn, Err: rpctypes.ErrGRPCTimeout})
@@ -1808,11 +1916,14 @@ func TestOpaqueTokenOfAWriteWithoutAnAnswerIsUnknown(t *testing.T) {
 		table.End()
 		l.Blank()
 		l.Say("At a deadline kube-apiserver answers 504; when that catches it in the middle of another answer, it breaks off " +
-			"the stream instead.")
+			"the stream instead. The 504 with the cause ResourceVersionTooLarge (OT21) is another: it answers a read, of which " +
+			"it is known that nothing was stored. A 500 is given for a token that cannot be parsed, too, and then nothing was " +
+			"stored (OT43); as only the message differs, the next step is the same: read back. To stop is the next step of one " +
+			"who gave up himself; if he wants to know, he reads back as well.")
 	})
 }
 
-func TestOpaqueTokenMayBeSentElevenTimesByOneCall(t *testing.T) {
+func TestOpaqueTokenOneCallMayBeElevenRequests(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT21c", From: "D2 paragraph 5, +", Part: "telling errors apart",
 		Says: "one call of client-go can be eleven requests: it repeats by itself what is answered with a 429 or a 5xx and a " +
@@ -1900,48 +2011,7 @@ func TestOpaqueTokenThatExpiredIsGoneForGood(t *testing.T) {
 	})
 }
 
-func TestOpaqueTokenConflictShowsWhoseProgressItWas(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT20", From: "D2 paragraph 5", Part: "telling errors apart",
-		Says: "a conflict is evidence that somebody made progress: read again, and the object shows what changed and, in " +
-			"managedFields, who changed it",
-		Why:     "the next decision depends on what the other did; a conflict that is only counted and repeated wastes that",
-		FalseIf: world.RivalSignsAsTheWriter.Shows(`color belongs to writer`),
-		Read:    source.Func("k8s.io/apimachinery/pkg/util/managedfields", "NewDefaultFieldManager"),
-		Answers: "#77",
-	}, func(l *lab.Lab) {
-		l.Create("shelf", "color=red", "size=9")
-		mine := l.Get("shelf")
-		l.Rival().Set("shelf", "color=blue")
-
-		_, err := l.TryReplace(mine, "size=10")
-		l.Conflicts(err, "the writer's replace", mine)
-		now := l.Get("shelf")
-
-		table := l.Table("field", "as the writer read it", "as it is now", "managed by")
-		changed := []string{}
-		for _, field := range []string{"color", "size"} {
-			was, is := lab.Field(mine, field), lab.Field(now, field)
-			table.Row(field, was, is, l.OwnersOf(now, field))
-			if was != is {
-				changed = append(changed, field)
-			}
-		}
-		table.Row("resourceVersion", mine.GetResourceVersion(), now.GetResourceVersion(), "")
-		table.End()
-		l.Expect(slices.Equal(changed, []string{"color"}), "color changed, and nothing else", "%v changed", changed)
-		l.Expect(l.OwnersOf(now, "color") == "rival by Update", "managedFields says that the rival changed color",
-			"color belongs to %s", l.OwnersOf(now, "color"))
-
-		again := l.Replace(now, "size=10")
-		l.Blank()
-		l.Say("The writer's change is about size, so it decides the same again, on what is there now: 200, color=%s, size=%s.",
-			lab.Field(again, "color"), lab.Field(again, "size"))
-		l.Stored(again, "color=blue", "size=10")
-	})
-}
-
-func TestOpaqueTokenConflictMayBeYourOwnLostSuccess(t *testing.T) {
+func TestOpaqueTokenAConflictMayBeYourOwnLostSuccess(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT22", From: "D2 paragraph 5", Part: "telling errors apart",
 		Says: "when a write was stored and its answer was lost, the same write sent again conflicts with its own success: 409, " +
@@ -2035,7 +2105,7 @@ func TestOpaqueTokenAlreadyExistsMayBeYourself(t *testing.T) {
 	})
 }
 
-func TestOpaqueTokenOfALostCreateWithAGeneratedNameMakesTwoObjects(t *testing.T) {
+func TestOpaqueTokenALostCreateWithAGeneratedNameMakesTwoObjects(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT23b", From: "D2 paragraph 5", Part: "telling errors apart",
 		Says: "when the answer to a create with generateName is lost and it is sent again, there are two objects, and no error " +
@@ -2144,13 +2214,13 @@ func TestOpaqueTokenNotFoundOrAnotherIncarnation(t *testing.T) {
 		}
 		stranger := l.Rival().Create("shelf", "color=white")
 
-		table := l.Table("a replace with", "while it is gone", "after a rival took the name", "words")
+		table := l.Table("a replace with", "while it is gone", "after a rival took the name", "the refusal then")
 		words := map[string]string{}
 		for i, s := range sends {
 			_, err := l.TryReplace(s.o, "color=green")
 			words[s.what] = l.Describe(err)
 			table.Row(s.what, lab.Brief(gone[i]), lab.Brief(err), map[bool]string{
-				true: "name both uids", false: map[bool]string{true: "the ordinary ones", false: ""}[err != nil],
+				true: "names both uids", false: map[bool]string{true: "an ordinary conflict", false: "none"}[err != nil],
 			}[strings.Contains(words[s.what], string(stranger.GetUID()))])
 			l.Refused(gone[i], "a replace of what is gone", http.StatusNotFound, metav1.StatusReasonNotFound)
 			what := "a replace with " + s.what
@@ -2175,7 +2245,7 @@ func TestOpaqueTokenNotFoundOrAnotherIncarnation(t *testing.T) {
 	})
 }
 
-func TestOpaqueTokenlessWritesLandOnTheNextIncarnation(t *testing.T) {
+func TestOpaqueTokenAWriteWithoutATokenLandsOnTheNextIncarnation(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT25", From: "D2 paragraphs 1, 5", Part: "telling errors apart",
 		Says: "a patch and an unconditional replace that are overtaken by delete and recreate are repeated by the server and land " +
@@ -2225,25 +2295,37 @@ func TestOpaqueTokenlessWritesLandOnTheNextIncarnation(t *testing.T) {
 	})
 }
 
-func TestOpaqueTokenlessApplyBringsADeletedObjectBack(t *testing.T) {
+// Creating by updating.
+
+func TestOpaqueTokenAnApplyBringsADeletedObjectBack(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT25b", From: "D2 paragraphs 3, 5", Part: "telling errors apart",
+		ID: "OT25b", From: "D2 paragraphs 3, 5", Part: "creating by updating",
 		Says: "an apply creates what is not there: after a delete, and even when the delete overtakes it, it brings the object " +
-			"back under a new uid; with the uid in what is applied it is refused and nothing is created",
-		Why: "a controller that applies on an event of yesterday raises the dead: a finalizer taken off twice makes a new " +
-			"object without one",
+			"back under a new uid, and so does the apply that took the last finalizer off, when it is sent again; the old token in " +
+			"what is applied does not keep it from that, but the uid does: 409, and nothing is created",
+		Why: "a controller whose cache still shows the finalizer takes it off twice: the first apply ends the object, and the " +
+			"second makes a new one, empty and without a finalizer, that nobody asked for",
 		FalseIf: world.ClientsSendTheUID.Shows(`an apply after the delete was refused: 409 Conflict`),
 		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*applyPatcher).createNewObject"),
 		Answers: "#9",
 	}, func(l *lab.Lab) {
 		table := l.Table("apply", "answer", "object", "uid")
-		first, err := l.TryApply("shelf", "writer", false, "color=red")
+		finalizer := func(metadata string) (*lab.Object, error) {
+			return l.TryPatchWith("shelf", types.ApplyPatchType,
+				`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf"`+metadata+`}}`, metav1.PatchOptions{FieldManager: "writer"})
+		}
+		first, err := finalizer(`,"finalizers":["modrev.example/cleanup"]`)
 		l.Step(err, "the first apply")
-		table.Row("the first", l.Answered(), "created", lab.ShortUID(first))
+		table.Row("with a finalizer", l.Answered(), "created", lab.ShortUID(first))
 		l.Rival().Delete("shelf")
-		second, err := l.TryApply("shelf", "writer", false, "color=red")
+		_, err = finalizer("")
+		l.Step(err, "the apply without the finalizer")
+		table.Row("without it, after a rival's delete", l.Answered(), "gone with its finalizer", lab.ShortUID(first))
+		_, err = l.TryGet("shelf")
+		l.Expect(lab.IsNotFound(err), "without its finalizer the object goes", "shelf is there")
+		second, err := finalizer("")
 		l.Accepted(err, "an apply after the delete")
-		table.Row("the same after a delete", l.Answered(), "created again", lab.ShortUID(second))
+		table.Row("the same, sent again", l.Answered(), "created again", lab.ShortUID(second))
 		l.Expect(l.Answered() == "201" && second.GetUID() != first.GetUID(), "an apply after the delete creates: 201",
 			"it answered %s", l.Answered())
 
@@ -2256,30 +2338,36 @@ func TestOpaqueTokenlessApplyBringsADeletedObjectBack(t *testing.T) {
 			}, func() { l.Rival().Delete("shelf") })
 		})
 		l.Accepted(err, "an apply overtaken by a delete")
-		table.Row("with a change, overtaken by a delete", "201", "created again", lab.ShortUID(third))
+		table.Row("color=blue, overtaken by a delete", l.AnsweredTo("writer"), "created again", lab.ShortUID(third))
 		l.Expect(third.GetUID() != second.GetUID(), "it creates a new object", "it is written to %s", third.GetUID())
 		txns := seen.Only(wire.Txn)
 		last := txns[len(txns)-1]
 		l.Expect(last.Compare[0].Value == 0 && last.Succeeded, "its last transaction is that of a create", "it is %s", last)
 
 		l.Rival().Delete("shelf")
-		_, err = l.TryApply("shelf", "writer", false, "color=red", "metadata.uid="+string(third.GetUID()))
-		table.Row("after a delete, with the uid", lab.Brief(err), "none", "")
+		fourth, err := l.TryApply("shelf", "writer", false, "color=red", "metadata.resourceVersion="+third.GetResourceVersion())
+		l.Accepted(err, "an apply with the old token after the delete")
+		table.Row("after a delete, with the old token", l.Answered(), "created again", lab.ShortUID(fourth))
+		l.Expect(l.Answered() == "201" && fourth.GetUID() != third.GetUID(), "the old token alone protects nothing: 201",
+			"it answered %s", l.Answered())
+		l.Rival().Delete("shelf")
+		_, err = l.TryApply("shelf", "writer", false, "color=red", "metadata.uid="+string(fourth.GetUID()))
+		table.Row("after a delete, with the uid", l.Answered(), "none is created", "")
 		table.End()
 		l.Show("the apply that was overtaken", txns)
 		l.Blank()
 		l.Say("%s", l.Describe(err))
+		l.Say("The finalizer is taken off by an apply that leaves it out; the object is then gone, and the same apply, from a " +
+			"cache that does not know yet, finds nothing and creates. A replace of a Lease does the same: see OT26.")
 		l.Refused(err, "an apply with the uid of what was deleted", http.StatusConflict, metav1.StatusReasonConflict)
-		want := fmt.Sprintf("uid mismatch: the provided object specified uid %s, and no existing object was found", third.GetUID())
+		want := fmt.Sprintf("uid mismatch: the provided object specified uid %s, and no existing object was found", fourth.GetUID())
 		l.Expect(strings.HasSuffix(l.Describe(err), want), "the refusal ends with: "+want, "it says: %s", l.Describe(err))
 		_, err = l.TryGet("shelf")
 		l.Expect(lab.IsNotFound(err), "nothing was created", "shelf is there")
 	})
 }
 
-// Creating by updating.
-
-func TestOpaqueTokenOfADeletedObjectRaisesItWhereAnUpdateCreates(t *testing.T) {
+func TestOpaqueTokenAReplaceBringsADeletedObjectBackWhereUpdatesCreate(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT26", From: "D2 paragraph 5, +", Part: "creating by updating",
 		Says: "some kinds are created by a replace of what is not there: a deleted Lease, Role or Service comes back with 201, " +
@@ -2320,12 +2408,14 @@ func TestOpaqueTokenOfADeletedObjectRaisesItWhereAnUpdateCreates(t *testing.T) {
 			l.Expect(uid == row.uid, row.kind+" with the uid: "+row.uid, "%s with the uid: %s", row.kind, uid)
 		}
 		table.End()
+		l.Blank()
+		l.Say("An apply creates for every kind: see OT25b.")
 	})
 }
 
 // Decisions.
 
-func TestOpaqueTokenRetryRepeatsADecisionOrMakesItAnew(t *testing.T) {
+func TestOpaqueTokenARetryRepeatsADecisionOrMakesItAnew(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT27", From: "D2 paragraph 5", Part: "decisions",
 		Says: "a retry that changes the desired behaviour is a decision: after somebody has set 5, to send \"set to 2\" again " +
@@ -2366,7 +2456,8 @@ func TestOpaqueTokenRetryRepeatsADecisionOrMakesItAnew(t *testing.T) {
 		anew := scale("anew", "decide on what was read each time", func(read int) int { return read + 1 })
 		table.End()
 		l.Blank()
-		l.Say("The rival set 5 in between, and was answered 200. What is stored: %d, the rival's 5 is undone; and %d.", replayed, anew)
+		l.Say("The rival set 5 in between, and was answered 200. What is stored: %d, the rival's 5 is undone; and %d. See also "+
+			"OT4, and OT5b for a patch.", replayed, anew)
 		l.Expect(replayed == 2, "the replayed decision gives 2: the rival's 5 is undone", "it gives %d", replayed)
 		l.Expect(anew == 6, "to add 1 again gives 6", "adding 1 again gives %d", anew)
 	})
@@ -2462,54 +2553,6 @@ func TestOpaqueTokensMayBeOrderedWithinOneResource(t *testing.T) {
 	})
 }
 
-func TestOpaqueTokenIsHandedBackAsItWasGiven(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT43", From: "D2 title, +", Part: "order",
-		Says: "hand a token back exactly as it was given: a replace takes it for a number, in which leading zeros do not count " +
-			"and 0 means none, a delete compares its text, and what is no number is answered with a 500",
-		Why: "a token that was parsed, padded or made up can lose its protection without an error, or meet a 500 that no " +
-			"retry will cure",
-		FalseIf: world.ClientDropsTheToken.Shows(`a replace with "abc": 200`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.ObjectResourceVersion"),
-		Answers: "#28 #35",
-	}, func(l *lab.Lab) {
-		shelf := l.Create("shelf", "color=red")
-		given := shelf.GetResourceVersion()
-		table := l.Table("token", "replace", "merge patch", "read not older than", "delete")
-		// Dry runs: the token is checked as ever, and shelf stays what it is.
-		dry := []string{metav1.DryRunAll}
-		for _, row := range []struct{ title, token, replace, patch, read, remove string }{
-			{"as it was given", given, "200", "200", "200", "200"},
-			{"with leading zeros", "00" + given, "200", "200", "200", "409 Conflict"},
-			{`"0"`, "0", "200", "200", "200", "409 Conflict"},
-			{`"abc"`, "abc", "500", "500", "500", "409 Conflict"},
-		} {
-			_, replace := l.TryDryReplace(lab.WithToken(shelf, row.token), "color=blue")
-			_, patch := l.TryPatchWith("shelf", types.MergePatchType,
-				fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"data":{"color":"blue"}}`, row.token), metav1.PatchOptions{DryRun: dry})
-			_, read := l.TryGetOnce("shelf", "resourceVersion="+row.token)
-			remove := l.TryDelete("shelf", metav1.DeleteOptions{DryRun: dry, Preconditions: &metav1.Preconditions{ResourceVersion: &row.token}})
-			table.Row(row.title, lab.Brief(replace), lab.Brief(patch), lab.Brief(read), lab.Brief(remove))
-			for _, c := range []struct {
-				what, want string
-				err        error
-			}{
-				{"a replace", row.replace, replace}, {"a merge patch", row.patch, patch},
-				{"a read", row.read, read}, {"a delete", row.remove, remove},
-			} {
-				l.Expect(lab.Brief(c.err) == c.want, c.what+" with "+row.title+": "+c.want, "%s with %s: %s", c.what, row.title, lab.Brief(c.err))
-			}
-		}
-		table.End()
-		l.Blank()
-		l.Say("A replace or a patch with 0 carries no precondition at all: it overwrites whatever is there.")
-		l.Rival().Set("shelf", "color=white")
-		_, err := l.TryReplace(lab.WithToken(shelf, "0"), "color=blue")
-		l.Accepted(err, "a replace with 0 of what a rival has changed")
-		l.Stored(shelf, "color=blue")
-	})
-}
-
 func TestOpaqueTokensOfDifferentResourcesDoNotCompare(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT19", From: "D2 paragraphs 4, 6", Part: "order",
@@ -2550,9 +2593,63 @@ func TestOpaqueTokensOfDifferentResourcesDoNotCompare(t *testing.T) {
 	})
 }
 
+func TestOpaqueTokenIsHandedBackAsItWasGiven(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT43", From: "D2 title, +", Part: "order",
+		Says: "hand a token back exactly as it was given: a replace takes it for a number, in which leading zeros do not count " +
+			"and 0 means none, a delete compares its text, and what is no number is answered with a 500",
+		Why: "a token that was parsed, padded or made up can lose its protection without an error, or meet a 500 that no " +
+			"retry will cure",
+		FalseIf: world.ClientDropsTheToken.Shows(`a replace with "abc": 200`),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.ObjectResourceVersion"),
+		Answers: "#28 #35",
+	}, func(l *lab.Lab) {
+		shelf := l.Create("shelf", "color=red")
+		given := shelf.GetResourceVersion()
+		l.Say("The token stands in the body of a replace and of a merge patch, in the query of a GET, where it asks for a state at " +
+			"least as new, and in the preconditions of a delete.")
+		table := l.Table("token", "replace", "merge patch", "GET ?resourceVersion=", "delete")
+		// Dry runs: the token is checked as ever, and shelf stays what it is.
+		dry := []string{metav1.DryRunAll}
+		for _, row := range []struct{ title, token, replace, patch, read, remove string }{
+			{"as it was given", given, "200", "200", "200", "200"},
+			{"with leading zeros", "00" + given, "200", "200", "200", "409 Conflict"},
+			{`"0"`, "0", "200", "200", "200", "409 Conflict"},
+			{`"abc"`, "abc", "500", "500", "500", "409 Conflict"},
+		} {
+			_, replace := l.TryDryReplace(lab.WithToken(shelf, row.token), "color=blue")
+			_, patch := l.TryPatchWith("shelf", types.MergePatchType,
+				fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"data":{"color":"blue"}}`, row.token), metav1.PatchOptions{DryRun: dry})
+			_, read := l.TryGetOnce("shelf", "resourceVersion="+row.token)
+			remove := l.TryDelete("shelf", metav1.DeleteOptions{DryRun: dry, Preconditions: &metav1.Preconditions{ResourceVersion: &row.token}})
+			table.Row(row.title, lab.Brief(replace), lab.Brief(patch), lab.Brief(read), lab.Brief(remove))
+			for _, c := range []struct {
+				what, want string
+				err        error
+			}{
+				{"a replace", row.replace, replace}, {"a merge patch", row.patch, patch},
+				{"a read", row.read, read}, {"a delete", row.remove, remove},
+			} {
+				l.Expect(lab.Brief(c.err) == c.want, c.what+" with "+row.title+": "+c.want, "%s with %s: %s", c.what, row.title, lab.Brief(c.err))
+			}
+		}
+		table.End()
+		l.Blank()
+		l.Say("A replace or a patch with 0 carries no precondition at all: it overwrites whatever is there. The 500 says that the " +
+			"token cannot be parsed: nothing was stored, and no repetition helps; other 500s leave open what was stored (OT21b), " +
+			"and only the message tells them apart.")
+		l.Rival().Set("shelf", "color=white")
+		_, err := l.TryReplace(lab.WithToken(shelf, "0"), "color=blue")
+		l.Accepted(err, "a replace with 0 of what a rival has changed")
+		l.Stored(shelf, "color=blue")
+	})
+}
+
+// Fakes.
+
 func TestOpaqueTokenRulesAreNotThoseOfEveryFake(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT42", From: "+", Part: "order",
+		ID: "OT42", From: "+", Part: "fakes",
 		Says: "a fake client is not the server: client-go's dynamic fake knows no tokens and takes a stale replace; " +
 			"controller-runtime's refuses it, but moves the token when nothing has changed",
 		Why: "a test against a fake says nothing about conflicts: the one never has any, the other has some that the server " +

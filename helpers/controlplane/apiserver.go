@@ -92,7 +92,7 @@ func (c *ControlPlane) startAPIServer(ctx context.Context, name string, flags ma
 	}
 	var a *APIServer
 	for range 3 {
-		a, err = c.launch(ctx, name, all)
+		a, err = c.launch(ctx, name, all, c.etcd, own)
 		if !errors.Is(err, errPortTaken) {
 			break
 		}
@@ -124,7 +124,8 @@ func (c *ControlPlane) startApart(ctx context.Context, name string, apart *Apart
 	})
 }
 
-func (c *ControlPlane) launch(ctx context.Context, name string, flags map[string][]string) (_ *APIServer, err error) {
+// launch starts a kube-apiserver over etcds that may not be ready yet: it has other things to do first.
+func (c *ControlPlane) launch(ctx context.Context, name string, flags map[string][]string, etcds ...*member) (_ *APIServer, err error) {
 	a := &APIServer{
 		name:     name,
 		folder:   c.folder.path,
@@ -175,7 +176,13 @@ func (c *ControlPlane) launch(ctx context.Context, name string, flags map[string
 		defer close(a.returned)
 		a.startErr = a.server.Start()
 	}()
-	if err := a.accepting(ctx, auth); err != nil {
+	for _, m := range etcds {
+		err = errors.Join(err, m.ready(ctx))
+	}
+	if err == nil {
+		err = a.accepting(ctx, auth)
+	}
+	if err != nil {
 		// The reason for the failure is more telling than what went wrong in cleaning up.
 		_ = a.stop(context.WithoutCancel(ctx))
 		return nil, err
@@ -218,7 +225,10 @@ func (a *APIServer) accepting(ctx context.Context, auth *authn) error {
 	select {
 	case <-auth.complete:
 	case <-a.returned:
-		return a.startErr
+		if !isClosed(auth.complete) {
+			return a.startErr
+		}
+		// It was started, and has ended already: poll says why.
 	case <-ctx.Done():
 		return fmt.Errorf("waiting until envtest has prepared it: %w", context.Cause(ctx))
 	}

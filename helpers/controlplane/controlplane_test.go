@@ -467,6 +467,11 @@ func TestAStartThatFailsSaysWhy(t *testing.T) {
 			within:  2 * time.Second,
 			want:    []string{"it did not accept a write", "deadline exceeded", "connection refused", "I am slow"},
 		},
+		"no time at all": {
+			options: controlplane.Options{APIServerPath: binary(t)},
+			within:  time.Nanosecond,
+			want:    []string{"deadline exceeded"},
+		},
 		"etcd for everybody": {
 			options: controlplane.Options{APIServerPath: binary(t), EtcdListenURLs: []string{"http://0.0.0.0:2379"}},
 			want:    []string{"http://0.0.0.0:2379 is no client URL for etcd", "loopback"},

@@ -63,7 +63,8 @@ type memberOptions struct {
 	server  []grpc.ServerOption
 }
 
-// startMember starts an etcd and waits until it is ready to serve.
+// startMember starts an etcd. When it returns, etcd accepts connections, and it answers as soon as it is
+// ready.
 func startMember(ctx context.Context, o memberOptions) (_ *member, err error) {
 	m := &member{folder: o.folder}
 	defer func() {
@@ -104,15 +105,24 @@ func startMember(ctx context.Context, o memberOptions) (_ *member, err error) {
 	if m.etcd, err = startEtcd(cfg); err != nil {
 		return nil, err
 	}
-	select {
-	case <-m.etcd.Server.ReadyNotify():
-	case err := <-m.etcd.Err():
-		return nil, err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("waiting until it is ready: %w", context.Cause(ctx))
-	}
 	m.client = v3client.New(m.etcd.Server)
 	return m, nil
+}
+
+// ready waits until etcd has elected itself.
+func (m *member) ready(ctx context.Context) error {
+	if m == nil {
+		return nil
+	}
+	var err error
+	select {
+	case <-m.etcd.Server.ReadyNotify():
+		return nil
+	case err = <-m.etcd.Err():
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	return fmt.Errorf("waiting until etcd is ready: %w", err)
 }
 
 // startEtcd makes an error of the panics by which etcd answers a disk or data that it cannot use.
@@ -142,9 +152,14 @@ func (m *member) stop(ctx context.Context) error {
 		_ = m.client.Close() // it holds no connection; etcd's end is what counts
 	}
 	if m.etcd != nil {
+		ctx, cancel := context.WithTimeout(ctx, stopLimit)
+		defer cancel()
 		closed := make(chan struct{})
 		go func() {
 			defer close(closed)
+			if !isClosed(m.etcd.Server.ReadyNotify()) {
+				m.etcd.Server.Stop() // or Close waits for ever until it is ready
+			}
 			m.etcd.Close()
 		}()
 		select {

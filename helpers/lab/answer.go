@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"modrev/helpers/wire"
 )
 
 // statusOf is the API's own description of an error, if it comes from the API.
@@ -85,9 +88,20 @@ func (l *Lab) Answered() string {
 	if len(calls) == 0 {
 		return ""
 	}
-	last := calls[len(calls)-1]
-	return strings.TrimSpace(fmt.Sprintf("%d %s", last.Code, last.Reason))
+	return answerOf(calls[len(calls)-1])
 }
+
+// AnsweredTo is the same for the newest request of one client.
+func (l *Lab) AnsweredTo(who string) string {
+	for _, call := range slices.Backward(l.Wire.Tape().Calls(0)) {
+		if call.Who == who {
+			return answerOf(call)
+		}
+	}
+	return ""
+}
+
+func answerOf(c wire.Call) string { return strings.TrimSpace(fmt.Sprintf("%d %s", c.Code, c.Reason)) }
 
 // DetailsOf are the details that the API gave with a refusal; the zero value if it gave none.
 func DetailsOf(err error) metav1.StatusDetails {
@@ -99,9 +113,9 @@ func DetailsOf(err error) metav1.StatusDetails {
 }
 
 // Root is an error as a table shows it: status and reason if it comes from the API, otherwise the error at
-// its root, such as "connection refused", without the way that it took and what follows a semicolon. A connection
-// that broke is called so, however far the answer had come: it is left to chance whether the client sees a reset or
-// an end.
+// its root, such as "connection refused", without the way that it took and, of a stream error, its numbers. A
+// connection that broke is called so, however far the answer had come: it is left to chance whether the client sees
+// a reset or an end.
 func Root(err error) string {
 	if _, ok := statusOf(err); ok || err == nil {
 		return Brief(err)
@@ -112,7 +126,7 @@ func Root(err error) string {
 	for {
 		inner := errors.Unwrap(err)
 		if inner == nil {
-			text, _, _ := strings.Cut(err.Error(), ";") // a stream error goes on with numbers
+			text, _, _ := strings.Cut(err.Error(), ": stream ID") // and goes on with numbers
 			return text
 		}
 		err = inner

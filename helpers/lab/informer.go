@@ -3,8 +3,11 @@ package lab
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -68,6 +71,39 @@ func (i *Informer) WaitFor(resourceVersion string) {
 		order, err := i.client.lab.Order(i.Reached(), resourceVersion)
 		return order >= 0, err
 	})
+}
+
+// Move is how an event moved an object in a cache: from one resourceVersion to another.
+type Move struct{ From, To string }
+
+// Moves begins to note how events move an object in the cache. The function that it returns waits until
+// there were n such moves and returns them, in order.
+func (i *Informer) Moves(name string) func(n int) []Move {
+	var mu sync.Mutex
+	var moves []Move
+	_, err := i.shared.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(old, now any) {
+		was, err := meta.Accessor(old)
+		if err != nil {
+			return
+		}
+		is, err := meta.Accessor(now)
+		if err != nil || is.GetName() != name {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		moves = append(moves, Move{From: was.GetResourceVersion(), To: is.GetResourceVersion()})
+	}})
+	i.client.lab.Step(err, "listening to the informer")
+	return func(n int) (seen []Move) {
+		i.until(fmt.Sprintf("waiting until %s has moved %d times in the informer's cache", name, n), func() (bool, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen = slices.Clone(moves)
+			return len(seen) >= n, nil
+		})
+		return seen
+	}
 }
 
 // until looks at a condition of the informer until it holds.
