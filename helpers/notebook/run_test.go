@@ -29,7 +29,7 @@ var asked = []string{
 	"TestTheSourceOfAnUpdateComparesTheModRevisionOfTheKey",
 	"TestAResourceVersionPreconditionIsATransactionThatComparesModRevision",
 	"TestOpaqueTokenToRetryIsToReadAgainAndDecideAgain",
-	"TestOpaqueTokenlessWritesLandOnTheNextIncarnation",
+	"TestOpaqueTokenAWriteWithoutATokenLandsOnTheNextIncarnation",
 	"TestModularLabLabelsWrapAsPredicted",
 }
 

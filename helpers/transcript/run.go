@@ -265,7 +265,10 @@ func (sh *shell) run(ctx context.Context, commands string) error {
 	}
 	// The commands get an empty standard input; that of the shell holds what is typed next.
 	if _, err := fmt.Fprintf(sh.stdin, ". '%s' </dev/null; echo %s\n", file, sh.mark); err != nil {
-		return err
+		if ctx.Err() != nil { // the shell ends with its context, and its standard input with the shell
+			err = context.Cause(ctx)
+		}
+		return fmt.Errorf("typing into the shell: %w", err)
 	}
 	select {
 	case <-sh.ended:
