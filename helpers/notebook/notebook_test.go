@@ -155,6 +155,25 @@ func TestADeleteAndACreateOfARivalBelongToTheRace(t *testing.T) {
 	require.Contains(t, Races(s.steps)[0].Diagram, "rival->>apiserver: POST configmaps\n")
 }
 
+func TestWhatIsReadAfterTheFailedCompareIsDrawnAndWhatTheCacheLeftToReadBeforeIsNot(t *testing.T) {
+	read := wire.Request{Method: wire.Range, From: "apiserver", Key: shelfKey}
+	var s script
+	mine := s.call(put("writer", "shelf", "619"))
+	s.reply(s.ask(read), false)
+	held := update(shelfKey, 619)
+	held.Raced = true
+	first := s.ask(held)
+	rival := s.call(put("rival", "shelf", "619"))
+	s.reply(s.ask(read), false)
+	s.reply(s.ask(update(shelfKey, 619)), true)
+	s.answer(rival, 200)
+	s.reply(first, false)
+	require.NotContains(t, Races(s.steps)[0].Diagram, "Range")
+	s.reply(s.ask(read), false)
+	s.answer(mine, 409)
+	require.Equal(t, 1, strings.Count(Races(s.steps)[0].Diagram, "Range configmaps/shelf"))
+}
+
 func TestMermaidTakesNoNameOrTextForMoreThanThat(t *testing.T) {
 	var s script
 	mine := s.call(put("end", "shelf", "1; 2#3"))

@@ -98,7 +98,9 @@ func creates(c *wire.Call, key string) bool {
 	return c.Verb == http.MethodPost && !strings.Contains(c.Path, "/") && strings.Contains(key, "/"+c.Path+"/")
 }
 
-// window are the steps from a call to its answer that are about a key.
+// window are the steps from a call to its answer that are about a key. What is read before the held transaction
+// is answered is left out: whether the apiserver reads at all before its first transaction depends on how far its
+// cache has come. What it reads afterwards, or does not, is what a race is about.
 func window(steps []wire.Step, c *wire.Call, key string) []wire.Step {
 	at := func(c *wire.Call) (from, to int) {
 		from = slices.IndexFunc(steps, func(s wire.Step) bool { return s.Call == c })
@@ -117,6 +119,7 @@ func window(steps []wire.Step, c *wire.Call, key string) []wire.Step {
 			return s.Ask != nil && s.Ask.Key == key && len(s.Ask.Compare) == 1 && s.Ask.Compare[0].Value == 0
 		})
 	}
+	decided := false
 	sent := map[*wire.Call]bool{}
 	asked := map[*wire.Request]bool{}
 	var out []wire.Step
@@ -126,9 +129,10 @@ func window(steps []wire.Step, c *wire.Call, key string) []wire.Step {
 		case s.Call != nil && belongs(s.Call):
 			sent[s.Call] = true
 		case s.Answer != nil && sent[s.Answer]:
-		case s.Ask != nil && s.Ask.Key == key:
+		case s.Ask != nil && s.Ask.Key == key && (decided || s.Ask.Method == wire.Txn):
 			asked[s.Ask] = true
 		case s.Reply != nil && asked[s.Reply]:
+			decided = decided || s.Reply.Raced
 		case s.Remark != "":
 		default:
 			continue
