@@ -136,8 +136,8 @@ func TestARivalBehindTheApiserversBackIsARaceToo(t *testing.T) {
 	s.answer(mine, 409)
 	races := Races(s.steps)
 	require.Len(t, races, 1)
-	require.Contains(t, races[0].Diagram, "    Note over etcd: … 578 steps like these …\n")
-	require.Less(t, strings.Count(races[0].Diagram, "\n"), 2*longest)
+	require.Contains(t, races[0].Diagram, "    Note over etcd: … 592 steps like these …\n")
+	require.Less(t, strings.Count(races[0].Diagram, "\n"), longest)
 }
 
 func TestADeleteAndACreateOfARivalBelongToTheRace(t *testing.T) {

@@ -142,8 +142,8 @@ func window(steps []wire.Step, c *wire.Call, key string) []wire.Step {
 	return out
 }
 
-// longest is how many steps a diagram has at the most; a longer one is cut in the middle.
-const longest = 24
+// A diagram of more steps than longest is cut in the middle: as many as ends are left at its begin and at its end.
+const longest, ends = 24, 5
 
 // draw makes a sequence diagram.
 func (l leg) draw() string {
@@ -171,10 +171,10 @@ func (l leg) draw() string {
 	}
 	b.WriteString("    participant etcd\n")
 
-	cut := len(l.steps) - longest
+	cut := len(l.steps) - 2*ends
 	for i, s := range l.steps {
-		if cut > 0 && i >= longest/2 && i < longest/2+cut {
-			if i == longest/2 {
+		if len(l.steps) > longest && i >= ends && i < ends+cut {
+			if i == ends {
 				fmt.Fprintf(&b, "    Note over etcd: … %d steps like these …\n", cut)
 			}
 			continue
