@@ -2263,6 +2263,7 @@ func TestOpaqueTokenAWriteWithoutATokenLandsOnTheNextIncarnation(t *testing.T) {
 		for _, write := range []string{"merge patch", "replace without a token"} {
 			name := strings.ReplaceAll(write, " ", "-")
 			old := l.Create(name, "color=red")
+			l.Settle(old)
 			key := l.Key(old)
 			var next, written *lab.Object
 			var err error
