@@ -75,14 +75,8 @@ var (
 	spaces    = regexp.MustCompile(`\s+`)                                 // a longer number moves a column, or breaks a line elsewhere
 )
 
-// cacheReads are the reads of one key, with their answers, in a diagram. Whether a write begins with one
-// depends on how far kube-apiserver's cache has come, unless the lesson waits for it (Lab.Settle), which it
-// does only where it counts requests.
-var cacheReads = regexp.MustCompile(`(?m)^\s*\S+->>etcd: Range [^*\n]*\n\s*etcd-->>\S+: .*\n`)
-
 // withoutNumbers is a notebook without what may differ from run to run.
 func withoutNumbers(text string) string {
-	text = cacheReads.ReplaceAllString(text, "")
 	for _, r := range []*regexp.Regexp{uids, generated, digits} {
 		text = r.ReplaceAllString(text, "0")
 	}
