@@ -27,7 +27,7 @@ import (
 var chapters = []lesson.Chapter{
 	{
 		File: "rv_equals_modrev_test.go", Title: "resourceVersion is mod_revision",
-		Intro: "etcd counts its transactions; the count is called the revision. For every key it keeps the revision of the " +
+		Intro: "etcd counts the transactions that change something; the count is called the revision. For every key it keeps the revision of the " +
 			"last write to it, the mod_revision. This chapter shows that metadata.resourceVersion is that number, for objects, " +
 			"lists and watches, and what follows when a revision is shared, old, or gone.",
 	},
@@ -201,6 +201,8 @@ func TestTheApiserverKeepsNoCounterOfItsOwn(t *testing.T) {
 		table.End()
 
 		jump := number(after) - number(before)
+		l.Expect(number(before) == l.KV(before).ModRevision && number(after) == l.KV(after).ModRevision,
+			"both numbers are etcd's", "the number jumped by %d over %d foreign writes, and is not the mod_revision", jump, foreign)
 		l.Expect(jump > foreign, "the next number is more than 50 higher (the apiserver writes objects of its own, too)",
 			"the number jumped by %d over %d foreign writes", jump, foreign)
 	})
@@ -267,14 +269,16 @@ func TestAListsResourceVersionIsTheStoresRevision(t *testing.T) {
 		table.Row("configmaps/something-else, written last", last.GetResourceVersion())
 		table.Row("the list of shelves", list.GetResourceVersion())
 		table.End()
-		l.Show("GET shelves: one Range, for the revision; the items come from the watch cache", sent)
+		l.Show("GET shelves: one Range says how far the cache must have come; items and number are the cache's", sent)
 
 		for _, item := range list.Items {
 			l.Expect(numberOf(list.GetResourceVersion()) > number(&item), "the list's number is higher than every item's",
 				"the list reports %s, its item %s has %s", list.GetResourceVersion(), item.GetName(), item.GetResourceVersion())
 		}
-		l.Expect(numberOf(list.GetResourceVersion()) >= number(last), "the list's number is the store's revision",
-			"the list reports %s, the store had reached %s", list.GetResourceVersion(), last.GetResourceVersion())
+		l.Expect(numberOf(list.GetResourceVersion()) >= number(last) && numberOf(list.GetResourceVersion()) <= l.Revision(),
+			"the list's number is a revision that the store has reached, not before the last write",
+			"the list reports %s, the last write was at %s, the store is at %d",
+			list.GetResourceVersion(), last.GetResourceVersion(), l.Revision())
 
 		newest := l.Of(shelves).Create("d", "color=red")
 		list = l.Of(shelves).List()
@@ -339,7 +343,7 @@ func TestAListsResourceVersionIsWhereAWatchGoesOn(t *testing.T) {
 func TestAnAcceptedPatchIsOneStorageWriteAndANoOpIsNone(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "RV8", From: "D1 Observe",
-		Says: "an accepted patch is one storage write: one transaction and one PUT event; a refused write, a no-op and " +
+		Says: "an accepted patch is one storage write of the object: one transaction and one PUT event; a refused write, a no-op and " +
 			"a dry run are none",
 		Why: "a new resourceVersion means that something was stored; a request that stores nothing wakes no watcher and " +
 			"cannot serve as a heartbeat",
@@ -507,8 +511,8 @@ func TestAReadSaysHowOldItsAnswerMayBe(t *testing.T) {
 func TestACompactedRevisionIsGoneAndTheWayBackIsAFreshList(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "RV11", From: "+",
-		Says: "a revision can be compacted away: then a read at it is answered with 410 Expired, and the way back is a " +
-			"fresh list",
+		Says: "a revision can be compacted away: once neither etcd nor the apiserver's cache has it, a read at it is " +
+			"answered with 410 Expired, and the way back is a fresh list",
 		Why:     "a token is no archive: whoever keeps one for long must be ready to start over",
 		FalseIf: world.TheStoreIgnoresTheRevision.Shows(`was accepted`),
 		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "interpretListError"),
