@@ -207,11 +207,16 @@ type shell struct {
 	text []string
 }
 
-func (s Stage) open(ctx context.Context) (*shell, error) {
+func (s Stage) open(ctx context.Context) (_ *shell, err error) {
 	folder, err := os.MkdirTemp("", "transcript")
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			os.RemoveAll(folder)
+		}
+	}()
 	sh := &shell{
 		cmd: exec.CommandContext(ctx, "bash", "--norc", "--noprofile"), folder: folder, mark: "end-" + rand.Text(),
 		ended: make(chan struct{}, 1), reading: make(chan struct{}),

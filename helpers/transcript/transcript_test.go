@@ -3,6 +3,7 @@ package transcript
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -144,6 +145,18 @@ func TestATranscriptEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	err = tr.Run(ctx, Stage{Settle: func(context.Context) error { cancel(errors.New("enough")); return nil }})
 	require.ErrorContains(t, err, "enough")
+}
+
+func TestATranscriptLeavesNothing(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	tr, err := Parse("some.txtar", []byte("-- type --\ntrue\n"))
+	require.NoError(t, err)
+	require.NoError(t, tr.Run(t.Context(), Stage{}))
+	require.ErrorContains(t, tr.Run(t.Context(), Stage{Dir: "/no/such/folder"}), "some.txtar: starting bash: ")
+	left, err := os.ReadDir(tmp)
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
 
 func TestWhatWasTypedCanBeReadBack(t *testing.T) {
