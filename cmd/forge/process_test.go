@@ -298,6 +298,11 @@ func TestForgeEndsWithTheGoCommandThatRunsIt(t *testing.T) {
 			state, err := p.up()
 			require.NoError(t, err)
 			require.NotEqual(t, p.cmd.Process.Pid, state.PID)
+			defer func() {
+				if t.Failed() { // nobody else would end it
+					_ = syscall.Kill(state.PID, syscall.SIGKILL)
+				}
+			}()
 			require.NoError(t, p.cmd.Process.Signal(signal))
 			_, err = p.ends()
 			require.NoError(t, err)
