@@ -40,8 +40,9 @@ func TestAStaleReplaceIsRefusedAndTheRivalsWriteSurvives(t *testing.T) {
 			"nothing of it is stored",
 		Why: "of two clients that decided on the same version only one can be right about it; the other one is told, and " +
 			"overwrites nothing",
-		FalseIf: world.ClientDropsTheToken.Shows(`the stale replace was accepted`),
-		Read:    source.Func(registryStore, "(*Store).Update"),
+		FalseIf:     world.ClientDropsTheToken.Shows(`the stale replace was accepted`),
+		AlsoFalseIf: []world.World{world.AProxyRewordsRefusals.Shows(`it says: .*please apply the changes`)},
+		Read:        source.Func(registryStore, "(*Store).Update"),
 	}, func(l *lab.Lab) {
 		read := l.Create("shelf", "color=red", "size=small")
 		rivals := l.Rival().Set("shelf", "color=blue")
@@ -107,13 +108,14 @@ func TestOneSentenceHasTwoSources(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF2", From: "D1 Expect 2",
 		Says: "one after the other, a stale replace is refused by the apiserver's own comparison and etcd sees no " +
-			"transaction at all; in a race it is refused by the failed compare in etcd; the sentence is the same",
+			"transaction at all, if the apiserver's cache has seen the rival's write; in a race it is refused by the failed compare in etcd; the sentence is the same",
 		Why: "who looks for the failed transaction of every 409 does not find it: the number of conflicts says nothing " +
 			"about the number of transactions that failed",
 		FalseIf: world.ReadsShowTheVersionBefore.Shows(`the replace after the rival's write cost etcd: 1 Range, 1 Txn`),
 		Read:    source.Func(registryStore, "(*Store).Update"),
 		Erratum: "the document says that the sentence is the user-facing form of a failed compare on mod_revision. It is " +
-			"so in a race only; a replace that is stale when it arrives never becomes a transaction.",
+			"so in a race only, or while the apiserver's cache lags (CF3b); otherwise a replace that is stale when it arrives " +
+			"never becomes a transaction.",
 	}, func(l *lab.Lab) {
 		read := l.Create("shelf", "color=red")
 		l.Settle(l.Rival().Set("shelf", "color=blue"))
@@ -222,7 +224,7 @@ func TestAStaleCacheCostsACompareAndNotAnUpdate(t *testing.T) {
 func TestAConflictingPatchRetriesAndAConflictingReplaceDoesNot(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF4", From: "D1 Expect 3",
-		Says: "after a failed compare the apiserver tries again by itself, unless the caller insisted on a version: what " +
+		Says: "after a failed compare of an update the apiserver tries again by itself, unless the caller insisted on a version: what " +
 			"makes the difference is the token and neither the verb nor etcd",
 		Why: "a patch without a token says what to change and fits any version; whoever sends a token asked to be told, " +
 			"and a replace without one overwrites what it has never seen",
@@ -697,7 +699,8 @@ func TestTheChecksHaveAnOrder(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF8c", From: "+",
 		Says: "a request that is wrong in several ways gets one answer: rights are checked first, then the form of the body, " +
-			"the uid, field ownership, the token, and validity last; only a create is validated before its name is looked up",
+			"in a replace the uid, in an apply field ownership, then the token, and validity last (to which the uid in a " +
+			"patch belongs); only a create is validated before its name is looked up",
 		Why: "409 hides that the object is invalid, too, and 403 hides everything; and \"is the name taken?\" cannot be " +
 			"found out with an invalid object",
 		FalseIf: world.ClientDropsTheToken.Shows(`stale and invalid: 422 Invalid`),
@@ -1103,7 +1106,7 @@ func TestNoInterleavingOfConcurrentClientsBreaksIt(t *testing.T) {
 func TestRemovingTheLastFinalizerDoesNotHonourTheToken(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF12", From: "+",
-		Says: "warning: removing the last finalizer is a delete, and it does not honour the token: a replace with the current " +
+		Says: "warning: removing the last finalizer of an object that is being deleted is a delete, and it does not honour the token: a replace with the current " +
 			"token, overtaken by another write, is answered with 200 and the write is gone; overtaken by delete and create, " +
 			"the new object is deleted",
 		Why: "the token is compared once, and then the apiserver deletes with the uid as its only precondition, as often as " +
@@ -1127,7 +1130,7 @@ func TestRemovingTheLastFinalizerDoesNotHonourTheToken(t *testing.T) {
 		l.Show("PUT without finalizers and without a uid, overtaken by delete and create", shown)
 		l.Blank()
 		l.Say("So it is on kube-apiserver %s: deleteWithoutFinalizers passes on the uid that the replace carries, and no "+
-			"version. The safe way is to send the object as it was read, uid included.", l.Plane().Binary().Version)
+			"version. The safer way is to send the object as it was read, uid included.", l.Plane().Binary().Version)
 	})
 }
 

@@ -317,7 +317,7 @@ func TestWhatACachedCopyWouldRefuseIsReadOnceMoreBeforeItIsRefused(t *testing.T)
 func TestANoOpNeverBecomesATransaction(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "GU6", From: "+", Part: "requests that change nothing",
-		Says: "a request that changes nothing never becomes a transaction: one read to be sure, and the answer is 200 with " +
+		Says: "a request that changes no stored byte never becomes a transaction: one read to be sure, and the answer is 200 with " +
 			"the number that the object already has",
 		Why: "a 200 does not mean that something was stored; to change a field and to change it back, however, are two " +
 			"writes",

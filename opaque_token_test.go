@@ -2520,7 +2520,7 @@ func TestOpaqueTokensMayBeOrderedWithinOneResource(t *testing.T) {
 			"by a digit",
 		FalseIf: world.TokensCompareAsText.Shows(`"9" and "10": 1`),
 		Read:    source.Func("k8s.io/apimachinery/pkg/util/resourceversion", "CompareResourceVersion"),
-		Erratum: "the document warns against reading an order out of tokens at all. Since Kubernetes 1.35 the API promises one, " +
+		Erratum: "the document sends its reader to the contract before an order is inferred. Since Kubernetes 1.35 that promises one, " +
 			"within one resource of one server; across resources, servers and restored backups there is none.",
 		Answers: "#27 #28 #30",
 	}, func(l *lab.Lab) {

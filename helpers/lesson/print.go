@@ -86,7 +86,7 @@ func inOrder() bool {
 }
 
 // legend is what a reader needs to know before the first page.
-const legend = `How to read this. Each lesson states a claim and shows it on a real kube-apiserver over a real etcd.
+const legend = `How to read this. Each lesson states a claim and shows it on a real kube-apiserver and a real etcd.
 D1 and D2 are the two documents behind the book: "resourceVersion is etcd's mod_revision" and
 "treat resourceVersion as an opaque token".
 
@@ -98,8 +98,8 @@ D1 and D2 are the two documents behind the book: "resourceVersion is etcd's mod_
     Txn if … then …   writes only if the compare holds; "else Get" returns the value if it does not
     no Txn            nothing was stored, also when the answer was 200
 
-After its steps each lesson runs once more "in a world where" one thing is falsified on purpose, on its way
-between client, apiserver and etcd. There the claim must break: EXPECTED and OBSERVED show how.
+After its steps each lesson runs once more "in a world where" one thing is falsified on purpose, on
+its way between client, apiserver and etcd. There the claim must break: EXPECTED and OBSERVED show how.
 `
 
 func (p printer) page(r run) {

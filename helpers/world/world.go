@@ -5,6 +5,7 @@
 package world
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -228,6 +229,16 @@ var TheStoreIgnoresTheRevision = Custom("the store answers a read of an old revi
 		Note: "the revision was ignored",
 		Request: func(m proto.Message) {
 			m.(*pb.RangeRequest).Revision = 0
+		},
+	})
+})
+
+// AProxyRewordsRefusals is the world in which a refusal reaches the client in other words.
+var AProxyRewordsRefusals = Custom("a proxy changes the words of a refusal", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "reworded",
+		Answer: func(_ *http.Response, body []byte) []byte {
+			return bytes.ReplaceAll(body, []byte("please apply your changes"), []byte("please apply the changes"))
 		},
 	})
 })
