@@ -24,7 +24,8 @@ import (
 //	go-run/start  go run ./cmd/forge, and then kubectl: the go command first makes sure that nothing has changed
 //	start-ms      the control plane's own start
 func BenchmarkToAWorkingKubectl(b *testing.B) {
-	binary, err := kubeapiserver.Find(b.Context(), kubeapiserver.Options{Progress: os.Stderr})
+	prepare(b)
+	binary, err := kubeapiserver.Find(b.Context(), kubeapiserver.Options{})
 	require.NoError(b, err)
 	forge := filepath.Join(b.TempDir(), "forge")
 	out, err := exec.CommandContext(b.Context(), "go", "build", "-o", forge, ".").CombinedOutput()

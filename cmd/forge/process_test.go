@@ -31,6 +31,12 @@ const (
 	goneLimit = 5 * time.Second
 )
 
+// prepare builds what the labs of a test need, once and with progress, so that their own time is that of a start.
+func prepare(t testing.TB) {
+	t.Helper()
+	require.NoError(t, forge.Prepare(t.Context(), forge.Options{Progress: os.Stderr}))
+}
+
 // process is a forge that was started for a test.
 type process struct {
 	cmd    *exec.Cmd
@@ -223,6 +229,7 @@ func freePort() (string, error) {
 }
 
 func TestHoweverForgeEndsNothingIsLeftButTheFolderThatWasAskedFor(t *testing.T) {
+	prepare(t)
 	for name, c := range map[string]struct {
 		signal syscall.Signal
 		group  bool // at a terminal the signal goes to the whole process group
@@ -262,6 +269,7 @@ func TestHoweverForgeEndsNothingIsLeftButTheFolderThatWasAskedFor(t *testing.T) 
 }
 
 func TestEndedWhileItStartsForgeLeavesNothing(t *testing.T) {
+	prepare(t)
 	t.Parallel()
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL, syscall.SIGKILL} {
 		after := time.Duration(rand.N(int64(1500 * time.Millisecond)))
@@ -288,6 +296,7 @@ func TestEndedWhileItStartsForgeLeavesNothing(t *testing.T) {
 
 // Nobody who types "go run ./cmd/forge &" knows the process id of forge.
 func TestForgeEndsWithTheGoCommandThatRunsIt(t *testing.T) {
+	prepare(t)
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(signal.String(), func(t *testing.T) {
 			tmp, work := temporary(t), t.TempDir()

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -11,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
 
 	"modrev/helpers/forge"
 )
@@ -27,6 +30,8 @@ func TestMain(m *testing.M) {
 //	taken NAME           sets $NAME to a port of 127.0.0.1 on which something listens
 //	listens NAME N       expects the processes of a lab to listen on N TCP ports (Linux)
 func TestForge(t *testing.T) {
+	prepare(t)
+	variables := goVariables(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
@@ -39,17 +44,22 @@ func TestForge(t *testing.T) {
 			env.Setenv("TMPDIR", tmp)
 			env.Setenv(forge.LabVariable, "")
 			env.Setenv("PROMPT_COMMAND", "")
-			// What has been built stands in the user's cache.
+			// The shells of the scripts have a home of their own, and so has forge; what has been built, and what
+			// to build it from, stays where it is.
+			env.Setenv("HOME", env.WorkDir)
+			cache, err := os.UserCacheDir()
+			if err != nil {
+				return err
+			}
 			if runtime.GOOS == "darwin" {
-				env.Setenv("HOME", os.Getenv("HOME"))
-			} else {
-				env.Setenv("HOME", env.WorkDir)
-				cache, err := os.UserCacheDir()
-				if err != nil {
+				library := filepath.Join(env.WorkDir, "Library")
+				if err := errors.Join(os.Mkdir(library, 0o700), os.Symlink(cache, filepath.Join(library, "Caches"))); err != nil {
 					return err
 				}
+			} else {
 				env.Setenv("XDG_CACHE_HOME", cache)
 			}
+			env.Vars = append(env.Vars, variables...)
 			if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" {
 				env.Setenv("KUBEBUILDER_ASSETS", assets)
 			}
@@ -65,14 +75,22 @@ func TestForge(t *testing.T) {
 			})
 			return nil
 		},
-		Condition: func(name string) (bool, error) {
-			// testscript asks for conditions that it does not know.
-			return false, nil
-		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"lab": cmdLab, "end": cmdEnd, "port": cmdPort, "taken": cmdTaken, "listens": cmdListens,
 		},
 	})
+}
+
+// goVariables are the settings of the go command that follow from the home folder, as NAME=value.
+func goVariables(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	for _, name := range []string{"GOPATH", "GOMODCACHE", "GOCACHE", "GOPROXY", "GOFLAGS", "GOSUMDB", "GONOSUMDB"} {
+		value, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
+		require.NoError(t, err)
+		out = append(out, name+"="+strings.TrimSpace(string(value)))
+	}
+	return out
 }
 
 // scriptLab is a lab that a script has started.

@@ -85,21 +85,9 @@ func Start(ctx context.Context, o Options) (_ *Forge, err error) {
 	if err := o.check(ctx); err != nil {
 		return nil, err
 	}
-	binary, err := kubeapiserver.Find(ctx, kubeapiserver.Options{Progress: o.Progress, Version: o.Version})
+	binary, tools, err := o.build(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if err := o.agrees(binary); err != nil {
-		return nil, err
-	}
-	var tools map[string]string
-	if !o.NoTools {
-		if tools, err = buildTools(ctx, binary.Version, o.Progress); err != nil {
-			return nil, err
-		}
-		if o.Command != "" {
-			tools["forge"] = o.Command
-		}
 	}
 	f := &Forge{}
 	f.wire.Origin = controlplane.Peer
@@ -157,6 +145,32 @@ func Start(ctx context.Context, o Options) (_ *Forge, err error) {
 	}
 	go f.hub.serve(f.socket)
 	return f, f.announce()
+}
+
+// Prepare builds what a lab needs and what is not there yet, which can take minutes, and starts nothing.
+func Prepare(ctx context.Context, o Options) error {
+	_, _, err := o.build(ctx)
+	return err
+}
+
+// build finds or builds kube-apiserver and, by the names under which a shell is to find them, the tools; nil
+// without them.
+func (o Options) build(ctx context.Context) (kubeapiserver.Binary, map[string]string, error) {
+	binary, err := kubeapiserver.Find(ctx, kubeapiserver.Options{Progress: o.Progress, Version: o.Version})
+	if err != nil {
+		return binary, nil, err
+	}
+	if err := o.agrees(binary); err != nil || o.NoTools {
+		return binary, nil, err
+	}
+	tools, err := buildTools(ctx, binary.Version, o.Progress)
+	if err != nil {
+		return binary, nil, err
+	}
+	if o.Command != "" {
+		tools["forge"] = o.Command
+	}
+	return binary, tools, nil
 }
 
 // check finds what can be found wrong before anything is started.
