@@ -45,6 +45,8 @@ func TestTheCommandsOfTheFirstDocument(t *testing.T) {
 		if _, stale := os.Lstat(documentStale); stale == nil {
 			paths[documentStale] = filepath.Join(tmp, "stale.yaml")
 			t.Logf("%s is there already: the commands use %s instead; remove it to have them typed as they stand", documentStale, paths[documentStale])
+		} else {
+			t.Cleanup(func() { os.Remove(documentStale) }) // the transcript does, unless it fails before
 		}
 	} else {
 		require.True(t, errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, fs.ErrExist), err)
