@@ -121,6 +121,8 @@ func (c *ControlPlane) startApart(ctx context.Context, name string, apart *Apart
 		sockets: []string{name},
 		data:    filepath.Join(folder, "etcd"),
 		server:  apart.EtcdServerOptions,
+
+		outlived: &c.outlived,
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
@@ -67,6 +68,8 @@ type ControlPlane struct {
 	stop    sync.Once
 	stopErr error
 
+	outlived atomic.Bool // an etcd has not ended when it was told to
+
 	mu       sync.Mutex
 	stopped  bool
 	further  map[string]*APIServer // by the name of their socket; nil while they start
@@ -112,6 +115,8 @@ func Start(ctx context.Context, o Options) (_ *ControlPlane, err error) {
 		urls:    o.EtcdListenURLs,
 		data:    data,
 		server:  o.EtcdServerOptions,
+
+		outlived: &c.outlived,
 	})
 	if err != nil {
 		return nil, err
@@ -181,7 +186,8 @@ func (c *ControlPlane) Dir() string { return c.folder.path }
 var errStopped = errors.New("the control plane has been stopped")
 
 // Stop ends every kube-apiserver, then etcd, and removes the folder. It may be called more than once.
-// When ctx ends, what still runs is killed.
+// When ctx ends, what still runs is killed. etcd, which is part of this process, cannot be: if it has not
+// ended by then, the folder stays for as long as this process does.
 //
 // A kube-apiserver over a store that is thrown away is killed at once: it has nothing to put in order,
 // and asking it to end takes a second or, while clients still watch, a minute. Over a store that is kept
@@ -206,6 +212,11 @@ func (c *ControlPlane) stopAll(ctx context.Context) error {
 		errs = append(errs, c.api.stop(ctx))
 	}
 	errs = append(errs, c.etcd.stop(ctx))
+	if c.outlived.Load() {
+		// etcd still works on its files. The guard removes them when this process is gone, and until then the
+		// locks keep everybody else away from them.
+		return errors.Join(errs...)
+	}
 	if c.data != nil {
 		errs = append(errs, c.data.Close())
 	}
@@ -267,11 +278,12 @@ func (c *ControlPlane) reserve() (string, error) {
 	return "", errors.New("two already run besides the first: stop one of them")
 }
 
-// release gives the socket of a kube-apiserver that has been stopped to the next one.
+// release gives the socket of a kube-apiserver that has been stopped to the next one, unless an etcd may
+// still be at work behind it.
 func (c *ControlPlane) release(a *APIServer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.further[a.name] == a && !c.stopped {
+	if c.further[a.name] == a && !c.stopped && !c.outlived.Load() {
 		delete(c.further, a.name)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -53,6 +54,9 @@ type member struct {
 	etcd   *embed.Etcd
 	client *clientv3.Client
 	log    *os.File
+
+	ending   atomic.Bool
+	outlived *atomic.Bool
 }
 
 type memberOptions struct {
@@ -61,12 +65,14 @@ type memberOptions struct {
 	urls    []string // further client URLs
 	data    string   // where its data is
 	server  []grpc.ServerOption
+
+	outlived *atomic.Bool // set when it has not ended in time
 }
 
 // startMember starts an etcd. When it returns, etcd accepts connections, and it answers as soon as it is
 // ready.
 func startMember(ctx context.Context, o memberOptions) (_ *member, err error) {
-	m := &member{folder: o.folder}
+	m := &member{folder: o.folder, outlived: o.outlived}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("starting etcd: %w", errors.Join(err, m.stop(ctx)))
@@ -79,7 +85,7 @@ func startMember(ctx context.Context, o memberOptions) (_ *member, err error) {
 	cfg := embed.NewConfig()
 	cfg.Name = "modrev"
 	cfg.Dir = o.data
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdLogger(m.log))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdLogger(m.log, &m.ending))
 	// A member of one has nobody to wait for, and its data need not survive the machine.
 	cfg.TickMs, cfg.ElectionMs = 10, 100
 	cfg.UnsafeNoFsync = true
@@ -152,6 +158,7 @@ func (m *member) stop(ctx context.Context) error {
 		_ = m.client.Close() // it holds no connection; etcd's end is what counts
 	}
 	if m.etcd != nil {
+		m.ending.Store(true)
 		ctx, cancel := context.WithTimeout(ctx, stopLimit)
 		defer cancel()
 		closed := make(chan struct{})
@@ -165,6 +172,7 @@ func (m *member) stop(ctx context.Context) error {
 		select {
 		case <-closed:
 		case <-ctx.Done():
+			m.outlived.Store(true)
 			return fmt.Errorf("waiting for etcd to end: %w", context.Cause(ctx))
 		}
 	}
@@ -176,10 +184,24 @@ func (m *member) stop(ctx context.Context) error {
 
 // etcdLogger keeps warnings and errors in a file. An error for which etcd ends the process is written to
 // standard error too: there is no other place left where anybody would look.
-func etcdLogger(file *os.File) *zap.Logger {
+//
+// While etcd is ending, such an error takes only the part of etcd away that has it: whoever asked for the
+// end waits for it no longer than he wants, and has still to say what he has found.
+func etcdLogger(file *os.File, ending *atomic.Bool) *zap.Logger {
 	encoder := zapcore.NewConsoleEncoder(zap.NewProductionEncoderConfig())
 	return zap.New(zapcore.NewTee(
 		zapcore.NewCore(encoder, zapcore.AddSync(file), zapcore.WarnLevel),
 		zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), zapcore.FatalLevel),
-	))
+	), zap.WithFatalHook(afterFatal{ending}))
+}
+
+// afterFatal decides what becomes of the process after an error of etcd's that is fatal to it.
+type afterFatal struct{ ending *atomic.Bool }
+
+func (a afterFatal) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
+	action := zapcore.WriteThenFatal
+	if a.ending.Load() {
+		action = zapcore.WriteThenGoexit
+	}
+	action.OnWrite(entry, fields)
 }
