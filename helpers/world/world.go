@@ -164,25 +164,6 @@ var AnEventIsSwallowed = Custom("an event gets lost between etcd and the apiserv
 	})
 })
 
-// ClientStampsItsWrites is the world in which the client writes a new stamp into every object it sends.
-var ClientStampsItsWrites = Custom("the client stamps every write", func(l *lab.Lab) {
-	var count atomic.Int64
-	l.Wire.AddHTTP(&wire.HTTPRule{
-		Note: "stamped",
-		When: func(c *wire.Call) bool { return c.Verb == http.MethodPatch },
-		Request: func(_ *http.Request, body []byte) []byte {
-			return edit(body, func(o map[string]any) {
-				meta, ok := o["metadata"].(map[string]any)
-				if !ok {
-					meta = map[string]any{}
-					o["metadata"] = meta
-				}
-				meta["annotations"] = map[string]any{"stamp": strconv.FormatInt(count.Add(1), 10)}
-			})
-		},
-	})
-})
-
 // EachKeyHasARevisionOfItsOwn is the world in which etcd gives the second key of a transaction the next
 // revision.
 var EachKeyHasARevisionOfItsOwn = Custom("etcd gives each key of a transaction a revision of its own", func(l *lab.Lab) {
