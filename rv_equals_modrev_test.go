@@ -112,6 +112,7 @@ func TestResourceVersionIsTheModRevisionOfItsKey(t *testing.T) {
 		var sent wire.Requests
 		for i := int64(2); i <= 4; i++ {
 			field := "a=" + strconv.FormatInt(i, 10)
+			l.Settle(rv)
 			sent = l.Record(func() { rv = l.Replace(rv, field) })
 			stored := same("replace "+field, rv, i)
 			l.WriteDown(notebook.PairedNumbers, "k8s=%s  etcd=%d", rv.GetResourceVersion(), stored.ModRevision)

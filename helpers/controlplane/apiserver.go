@@ -293,10 +293,14 @@ func (a *APIServer) poll(ctx context.Context, try func() error) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	returned := a.returned
+	var last error
 	for {
-		last := try()
-		if last == nil {
+		err := try()
+		if err == nil {
 			return nil
+		}
+		if last == nil || ctx.Err() == nil { // an attempt that the deadline cut short says less than the one before it
+			last = err
 		}
 		if exited, why := a.exited(); exited {
 			return a.withTail(why)
