@@ -3,6 +3,7 @@
 package modrev
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -724,9 +725,10 @@ func TestOpaqueTokenAnUnconditionalPatchOfASharedListLosesAnEntry(t *testing.T) 
 			"one list, both are answered with 200, and one of the conditions is gone",
 		Why: "a merge patch replaces a list whole; what looks like \"patches do not conflict\" is that nobody notices any " +
 			"more that they should have",
-		FalseIf: world.EveryPatchCarriesAToken.Shows(`bob's patch without a token was refused: 409 Conflict`),
-		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptimisticLock"),
-		Answers: "#15",
+		FalseIf:     world.EveryPatchCarriesAToken.Shows(`bob's patch without a token was refused: 409 Conflict`),
+		AlsoFalseIf: []world.World{world.AppliesAreMergePatches.Shows(`stored: \[Filled\]`)},
+		Read:        source.Func("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptimisticLock"),
+		Answers:     "#15",
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource("status")
 		type actor struct {
@@ -897,7 +899,8 @@ func TestOpaqueTokenApplyKnowsWhoOwnsAFieldAndRetryingDoesNotChangeThat(t *testi
 		for _, cause := range lab.Causes(err) {
 			l.Say("cause %s: %s, field %s", cause.Type, cause.Message, cause.Field)
 		}
-		l.Say("Nothing was written. The details name no object, which those of a stale token do.")
+		l.Say("Nothing was written. The details name no object, which those of a stale token do. bob can leave the two fields to " +
+			"ann (OT12), or take them over with force, once and by decision (OT11).")
 
 		l.Refused(err, "bob's apply of ann's fields", http.StatusConflict, metav1.StatusReasonConflict)
 		l.Expect(apierrors.ReasonForError(err) == metav1.StatusReasonConflict && len(lab.Causes(err)) == 2 &&
@@ -972,7 +975,7 @@ func TestOpaqueTokenAStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *test
 			"standard conflict and without a cause, and force does not help",
 		Why:     "force settles who owns a field, the token whether the object is still the one that was read",
 		FalseIf: world.ClientDropsTheToken.Shows(`the apply with a stale token was accepted`),
-		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*applyPatcher).applyPatchToCurrentObject"),
+		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
 		Answers: "#21",
 	}, func(l *lab.Lab) {
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
@@ -1010,10 +1013,11 @@ func TestOpaqueTokenAnApplyWithoutATokenLosesNoRace(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT30", From: "D2 paragraph 3, +", Part: "patch and ownership",
 		Says: "an apply without a token that is overtaken by another write is computed again by the server and accepted: " +
-			"\"the object has been modified\" cannot come from it",
-		Why:     "who sees that text after an apply has sent a token with it, from a copy or out of a manifest",
+			"\"the object has been modified\", about the object itself, cannot come from it",
+		Why: "who sees that text after an apply has sent a token with it, from a copy or out of a manifest; or it is about " +
+			"another object, such as a quota (CF8d), and then details.kind says so",
 		FalseIf: world.EveryPatchCarriesAToken.Shows(`the overtaken apply was refused: 409 Conflict`),
-		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*patcher).patchResource"),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#20",
 	}, func(l *lab.Lab) {
 		l.Rival().Create("shelf", "color=red")
@@ -1035,8 +1039,8 @@ func TestOpaqueTokenAnApplyWithoutATokenLosesNoRace(t *testing.T) {
 func TestOpaqueTokenAnApplyThatRepeatsItselfWritesNothing(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT31", From: "D2 paragraph 3, +", Part: "patch and ownership",
-		Says: "an apply that repeats itself writes nothing, however long after: a new time in managedFields alone is no " +
-			"reason to write",
+		Says: "an apply that repeats itself, and would store the same bytes, writes nothing, however long after: a new time in " +
+			"managedFields alone is no reason to write",
 		Why:     "a controller may apply all it wants in every reconcile; only what differs costs a write and wakes watchers",
 		FalseIf: world.StoredInAnotherEncoding.Shows(`the apply, years later, cost etcd: 1 Range, 1 Txn`),
 		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager", "IgnoreManagedFieldsTimestampsTransformer"),
@@ -1549,9 +1553,10 @@ func TestOpaqueTokenAnAnswerPutIntoACacheByHandDoesNotMakeItCurrent(t *testing.T
 			"taken out again by an older event that was still on its way",
 		Why: "a cache has one writer, its watch; whoever helps it along can freeze it on the past, and every write from " +
 			"it then conflicts",
-		FalseIf: world.ClientDropsTheToken.Shows(`was accepted`),
-		Read:    source.Func("k8s.io/client-go/tools/cache", "processDeltas"),
-		Answers: "#66",
+		FalseIf:     world.ClientDropsTheToken.Shows(`was accepted`),
+		AlsoFalseIf: []world.World{world.CachesNeverGoBack.Shows(`the rival's event moved the cache from \d+ to \d+`)},
+		Read:        source.Func("k8s.io/client-go/tools/cache", "processDeltas"),
+		Answers:     "#66",
 	}, func(l *lab.Lab) {
 		l.Create("shelf", "color=red")
 		controller := l.As("controller")
@@ -1603,10 +1608,12 @@ func TestOpaqueTokenAnAnswerPutIntoACacheByHandDoesNotMakeItCurrent(t *testing.T
 		table.Row("the watch goes on: the rival's event", stored, went[0].To)
 		table.Row("and the controller's own", stored, went[1].To)
 		table.End()
+		l.Blank()
+		l.Say("To see one's own write, wait until the cache has reached it (OT16b), or read live.")
 		l.Expect(went[0] == lab.Move{From: stored, To: older}, "the older event takes the newer answer out of the cache",
-			"the cache went from %s to %s", went[0].From, went[0].To)
+			"the rival's event moved the cache from %s to %s", went[0].From, went[0].To)
 		l.Expect(went[1] == lab.Move{From: older, To: stored}, "the event of the controller's own write puts that right",
-			"the cache went from %s to %s", went[1].From, went[1].To)
+			"the event of the controller's own write moved it from %s to %s", went[1].From, went[1].To)
 	})
 }
 
@@ -1649,7 +1656,7 @@ func TestOpaqueTokenAbsenceFromACacheIsNotAbsence(t *testing.T) {
 			}
 		}
 		l.Blank()
-		l.Say("Stored: shelf-child, once; and %s.", strings.Join(children, ", "))
+		l.Say("Stored: shelf-child, once; and %s. Whoever is told AlreadyExists looks whose child it is: see OT23c.", strings.Join(children, ", "))
 		l.Accepted(named[0], "the first create by name")
 		for _, err := range named[1:] {
 			l.Refused(err, "a later create by name", 409, metav1.StatusReasonAlreadyExists)
@@ -1662,13 +1669,13 @@ func TestOpaqueTokenAbsenceFromACacheIsNotAbsence(t *testing.T) {
 func TestOpaqueTokenThatMovedIsNotTheConditionYouWaitFor(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT17", From: "D2 paragraph 4", Part: "caches",
-		Says: "wait for the condition that you need, and not for a greater resourceVersion: any write moves the number, and " +
-			"a write that changes nothing does not move it",
+		Says: "wait for the condition that you need, and not for a greater resourceVersion: any change moves the number, and " +
+			"a write after which the same bytes would be stored does not move it",
 		Why: "whoever waits for a number goes on when somebody touches a label, and waits for ever when the work was " +
 			"done already",
 		FalseIf:     world.EveryWriteDoesTheWork.Shows(`color=blue`),
 		AlsoFalseIf: []world.World{world.StoredInAnotherEncoding.Shows(`the watch delivered shelf at`)},
-		Read:        source.Func("k8s.io/client-go/tools/watch", "UntilWithoutRetry"),
+		Read:        source.Func("k8s.io/client-go/tools/watch", "UntilWithSync"),
 		Answers:     "#56",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
@@ -1702,9 +1709,11 @@ func TestOpaqueTokenThatMovedIsNotTheConditionYouWaitFor(t *testing.T) {
 		after := watch.Next()
 		l.Blank()
 		l.Say("The painter paints it blue again: 200, resourceVersion %s as before. The next event of the watch is that of "+
-			"another object, at %s: a greater number of shelf does not come.", same.GetResourceVersion(), after.ResourceVersion)
+			"another object, at %s: a greater number of shelf does not come. Had shelf been stored in another "+
+			"encoding than the server's present one, it would: see RV8b. UntilWithSync in client-go waits for a condition, and "+
+			"begins with what is there.", same.GetResourceVersion(), after.ResourceVersion)
 		l.Expect(same.GetResourceVersion() == field && after.ResourceVersion == fence.GetResourceVersion(),
-			"a write that changes nothing brings no number and no event", "it is at %s; the watch delivered %s at %s",
+			"a write that stores the same bytes brings no number and no event", "it is at %s; the watch delivered %s at %s",
 			same.GetResourceVersion(), after.Name, after.ResourceVersion)
 	})
 }
@@ -1755,17 +1764,21 @@ func TestOpaqueTokenAConflictShowsWhoseProgressItWas(t *testing.T) {
 func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT21", From: "D2 paragraph 5", Part: "telling errors apart",
-		Says: "a conflict is one refusal among many, and each needs another next step; status, reason and causes tell them " +
-			"apart, so no message has to be read",
+		Says: "a conflict is one refusal among many, and 409 itself has many faces; status, reason, causes and details lead " +
+			"to the next step, and where that is a live reading, what it shows leads to the one after",
 		Why: "to treat every error as a conflict repeats what can never succeed, and to treat every 409 alike retries what " +
-			"no retry can settle",
-		FalseIf: world.AGatewayHidesTheReason.Shows(`an apply to another manager's field: 409 Conflict, read, decide again`),
+			"no retry can settle, or reads again what was never stored",
+		FalseIf: world.AGatewayHidesTheReason.Shows(`apply to another's field: 409 Conflict, read it live`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsThePreconditions.Shows(`delete, stale token: 200, go on`),
+			world.EtcdIgnoresTheCompare.Shows(`create under a busy quota: 200, go on`),
+		},
 		Read:    source.Func("k8s.io/apimachinery/pkg/api/errors", "ReasonForError"),
-		Answers: "#22 #32 #61 #70",
+		Answers: "#22 #31 #32 #61 #70",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		moved := l.Create("moved", "color=red")
-		l.Rival().Set("moved", "color=blue")
+		l.Settle(l.Rival().Set("moved", "color=blue"))
 		gone := l.Create("gone", "color=red")
 		l.Delete("gone")
 		old := l.Create("again", "color=red")
@@ -1781,37 +1794,35 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 		custom := shelves.Create("custom", "color=red")
 		eviction := l.ForbiddenEviction()
 
-		table := l.Table("request", "answer", "next step")
-		try := func(what, want string, next answer.Step, err error) {
-			step, stored := answer.Next(err)
+		replace := func(c *lab.Client, o *lab.Object) error { _, err := c.TryReplace(o, "color=green"); return err }
+		ignore := func(_ any, err error) error { return err }
+		next := func(what, want string, next answer.Step, err error) (string, answer.Step) {
+			step, stored := answer.Next(err, l.Kind().Resource, l.Kind().Kind)
 			got := lab.Brief(err)
 			for _, c := range []metav1.CauseType{metav1.CauseTypeFieldManagerConflict, metav1.CauseTypeResourceVersionTooLarge} {
 				if lab.HasCause(err, c) {
 					got += ", " + string(c)
 				}
 			}
+			if kind := lab.DetailsOf(err).Kind; apierrors.IsConflict(err) && kind != "" {
+				got += ", " + kind
+			}
 			l.Expect(step == next && got == want && stored == answer.No, what+": "+want+", "+next.String()+", nothing stored",
 				"%s: %s, %s, stored: %s", what, got, step, stored)
+			return got, step
+		}
+
+		table := l.Table("request", "answer", "next step")
+		try := func(what, want string, step answer.Step, err error) {
+			got, _ := next(what, want, step, err)
 			table.Row(what, got, step)
 		}
-		replace := func(c *lab.Client, o *lab.Object) error { _, err := c.TryReplace(o, "color=green"); return err }
-		ignore := func(_ any, err error) error { return err }
-
 		try("a body that is no JSON", "400 BadRequest", answer.MendTheRequest,
 			ignore(l.TryRaw(http.MethodPut, l.Path("shelf"), "", []byte("{"))))
 		try("a bearer token that nobody issued", "401 Unauthorized", answer.ProveWhoYouAre,
 			replace(l.AsBearer("nobody", "not-issued"), shelf))
 		try("a user without a role", "403 Forbidden", answer.GetTheRight, replace(l.AsUser("stranger"), moved))
-		try("a replace after a delete", "404 NotFound", answer.CleanUpByUID, replace(l.Client, gone))
-		try("a create under a name that is taken", "409 AlreadyExists", answer.SeeWhoseItIs,
-			ignore(l.TryCreate("shelf", "color=green")))
-		try("the same while it is being deleted", "409 AlreadyExists", answer.SeeWhoseItIs,
-			ignore(l.TryCreate("leaving", "color=green")))
-		try("a replace with a stale token", "409 Conflict", answer.ReadAndDecideAgain, replace(l.Client, moved))
-		try("a replace with the uid of before", "409 Conflict", answer.ReadAndDecideAgain,
-			replace(l.Client, lab.WithToken(old, "")))
-		try("an apply to another manager's field", "409 Conflict, FieldManagerConflict", answer.SettleTheOwner,
-			ignore(l.TryApply("owned", "writer", false, "color=green")))
+		try("a replace after a delete", "404 NotFound", answer.LetGo, replace(l.Client, gone))
 		watch, err := shelves.TryWatch(metav1.ListOptions{ResourceVersion: "1"})
 		l.Step(err, "watching from revision 1")
 		try("a watch from revision 1", "410 Expired", answer.ListAgain, ignore(watch.TryNext()))
@@ -1825,11 +1836,59 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 		try("a read from the future", "504 Timeout, ResourceVersionTooLarge", answer.WaitAndRepeat, l.FirstReadFromTheFuture().Err)
 		table.End()
 
+		table = l.Table("409 for", "reason; cause or details.kind", "next step", "so then")
+		meta := func(o *lab.Object) metav1.Object {
+			if o == nil {
+				return nil
+			}
+			return o
+		}
+		face := func(what, want string, step answer.Step, known *lab.Object, name string, found answer.Step, err error) {
+			got, step := next(what, want, step, err)
+			then := ""
+			if step == answer.ReadIt {
+				now, err := l.TryGet(name)
+				if err != nil && !lab.IsNotFound(err) {
+					l.Step(err, "reading "+name)
+				}
+				reading := answer.Found(meta(known), meta(now))
+				l.Expect(reading == found, what+", read live: "+found.String(), "%s, read live: %s", what, reading)
+				then = reading.String()
+			}
+			table.Row(what, strings.TrimPrefix(got, "409 "), step, then)
+		}
+		face("create under a taken name", "409 AlreadyExists", answer.ReadIt, nil, "shelf", answer.SeeWhoseItIs,
+			ignore(l.TryCreate("shelf", "color=green")))
+		face("the same while it is going", "409 AlreadyExists", answer.ReadIt, nil, "leaving", answer.WaitForItsEnd,
+			ignore(l.TryCreate("leaving", "color=green")))
+		face("apply to another's field", "409 Conflict, FieldManagerConflict", answer.SettleTheOwner, nil, "", 0,
+			ignore(l.TryApply("owned", "writer", false, "color=green")))
+		face("replace, stale token", "409 Conflict, configmaps", answer.ReadIt, moved, "moved", answer.DecideAgain, replace(l.Client, moved))
+		face("delete, stale token", "409 Conflict, ConfigMap", answer.ReadIt, moved, "moved", answer.DecideAgain,
+			l.TryDelete("moved", lab.Token(moved)))
+		face("replace, the uid of before", "409 Conflict, configmaps", answer.ReadIt, old, "again", answer.LetGo,
+			replace(l.Client, lab.WithToken(old, "")))
+		face("delete, the uid of before", "409 Conflict, ConfigMap", answer.ReadIt, old, "again", answer.LetGo,
+			l.TryDelete("again", lab.UID(old)))
+		face("apply, uid of what is gone", "409 Conflict, configmaps", answer.ReadIt, gone, "gone", answer.LetGo,
+			ignore(l.TryApply("gone", "writer", false, "color=green", "metadata.uid="+string(gone.GetUID()))))
+		quota := l.LimitConfigMaps(50, 9)
+		var touch error
+		l.Wire.Add(&wire.Rule{When: wire.UpdateOf(quota), Note: "overtaken", Do: func(int) {
+			_, err := l.TryTouch(quota)
+			touch = cmp.Or(touch, err)
+		}})
+		_, err = l.TryCreate("counted", "color=green")
+		l.Step(touch, "writing the quota")
+		face("create under a busy quota", "409 Conflict, resourcequotas", answer.SendItAgain, nil, "", 0, err)
+		table.End()
+
 		l.Blank()
-		l.Say("Whoever is given one of these answers knows that nothing was stored. That holds for this 504 because of its cause " +
+		l.Say("Whoever is given one of these answers knows that what he sent was not stored. That holds for this 504 because of its cause " +
 			"ResourceVersionTooLarge: it refuses a read, and a read stores nothing; a 504 without that cause is no answer about " +
 			"a write (OT21b). A 500 is not among them: it may be a token that cannot be parsed, and then nothing was stored " +
-			"(OT43), or etcd's answer that got lost, and then nobody knows (OT21b); no reason and no cause tells which.")
+			"(OT43), or etcd's answer that got lost, and then nobody knows (OT21b); no reason and no cause tells which. " +
+			"In words, the messages tell the faces of 409 apart (CF8); a program reads the object instead.")
 
 		steps := l.Table("next step", "because")
 		for step := answer.MendTheRequest; step <= answer.Stop; step++ {
@@ -1869,7 +1928,7 @@ func TestOpaqueTokenAWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 		table := l.Table("what happens", "what the client gets", "stored", "known", "next step")
 		row := func(what string, err error, o *lab.Object, want string, known answer.Stored, next answer.Step) {
 			stored := map[bool]string{true: "yes", false: "no"}[lab.Field(l.Get(o.GetName()), "color") == "green"]
-			step, knows := answer.Next(err)
+			step, knows := answer.Next(err, l.Kind().Resource, l.Kind().Kind)
 			gets := lab.Root(err)
 			if strings.HasPrefix(what, "its deadline") { // which of the two is up to a race within kube-apiserver
 				gets = "504, or the stream breaks"
@@ -1891,7 +1950,7 @@ func TestOpaqueTokenAWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 		o, txn = create("etcd-before")
 		l.Wire.Add(&wire.Rule{When: txn, Err: rpctypes.ErrGRPCTimeout})
 		no := put(l.Context(), l.Client, o, "")
-		row("etcd refuses it, reports a timeout", no, o, "no", answer.Unknown, answer.ReadBack)
+		row("etcd refuses, reports a timeout", no, o, "no", answer.Unknown, answer.ReadBack)
 		o, txn = create("etcd-after")
 		l.Wire.Add(&wire.Rule{When: txn, Lost: rpctypes.ErrGRPCTimeout})
 		yes := put(l.Context(), l.Client, o, "")
@@ -1932,7 +1991,8 @@ func TestOpaqueTokenOneCallMayBeElevenRequests(t *testing.T) {
 		ID: "OT21c", From: "D2 paragraph 5, +", Part: "telling errors apart",
 		Says: "one call of client-go can be eleven requests: it repeats by itself what is answered with a 429 or a 5xx and a " +
 			"Retry-After, and a GET whose connection broke; a write whose connection broke it sends once",
-		Why: "an own loop around such a call multiplies its requests; MaxRetries(0) makes it send one",
+		Why: "an own loop around such a call multiplies its requests, and a create can be refused because of itself; " +
+			"MaxRetries(0) makes it send one",
 		FalseIf: world.TheServerNeverSaysWhenToRepeat.Shows(
 			`an eviction, 429 .*: 1 request`),
 		Read:    source.Func("k8s.io/client-go/rest", "(*withRetry).IsNextRetry"),
@@ -1960,6 +2020,19 @@ func TestOpaqueTokenOneCallMayBeElevenRequests(t *testing.T) {
 			return client.TryRawByDefault(http.MethodPost, eviction.Path, "", eviction.Body)
 		})
 		count("the same with MaxRetries(0)", 1, func() error { return client.TryEvict(eviction) })
+		l.Wire.AddHTTP(&wire.HTTPRule{
+			When: func(c *wire.Call) bool { return c.Who == "client" && c.Path == "configmaps" }, Times: 1, Note: "a gateway's answer",
+			Answer: func(resp *http.Response, body []byte) []byte {
+				resp.StatusCode = http.StatusServiceUnavailable
+				resp.Header.Set("Retry-After", "1")
+				return body
+			},
+		})
+		another, err := json.Marshal(l.New("another", "color=red").Object)
+		l.Step(err, "encoding another")
+		count("a create, once 503 and Retry-After: 1", 2, func() error {
+			return client.TryRawByDefault(http.MethodPost, client.Path(""), "", another)
+		})
 		cutOnce(wire.ReadOf(l.Key(shelf)))
 		count("a GET whose connection breaks", 2, func() error {
 			return client.TryRawByDefault(http.MethodGet, client.Path("shelf"), "", nil)
@@ -1969,6 +2042,9 @@ func TestOpaqueTokenOneCallMayBeElevenRequests(t *testing.T) {
 			return client.TryRawByDefault(http.MethodPut, client.Path("shelf"), "", body)
 		})
 		table.End()
+		l.Blank()
+		l.Say("The 503 is that of a gateway, which had passed the create on; client-go then meets its own object, and its caller " +
+			"is told AlreadyExists by the only call that he made (OT23).")
 	})
 }
 
@@ -2427,7 +2503,7 @@ func TestOpaqueTokenARetryRepeatsADecisionOrMakesItAnew(t *testing.T) {
 			"and to add 1 again are not the same",
 		Why: "both loops read again and both succeed; the one that replays what it decided before undoes the other's work " +
 			"with a fresh token in its hand",
-		FalseIf: world.TheRivalChangesNothing.Shows(`adding 1 again gives 2`),
+		FalseIf: world.ALibraryRepeatsTheChange.Shows(`the replayed decision gives 6`),
 		Read:    source.Func("k8s.io/client-go/util/retry", "RetryOnConflict"),
 		Answers: "#2 #26",
 	}, func(l *lab.Lab) {
@@ -2463,7 +2539,7 @@ func TestOpaqueTokenARetryRepeatsADecisionOrMakesItAnew(t *testing.T) {
 		l.Blank()
 		l.Say("The rival set 5 in between, and was answered 200. What is stored: %d, the rival's 5 is undone; and %d. See also "+
 			"OT4, and OT5b for a patch.", replayed, anew)
-		l.Expect(replayed == 2, "the replayed decision gives 2: the rival's 5 is undone", "it gives %d", replayed)
+		l.Expect(replayed == 2, "the replayed decision gives 2: the rival's 5 is undone", "the replayed decision gives %d", replayed)
 		l.Expect(anew == 6, "to add 1 again gives 6", "adding 1 again gives %d", anew)
 	})
 }
@@ -2505,6 +2581,9 @@ func TestOpaqueTokenFencesAnActBeforeItIsDone(t *testing.T) {
 		claimed := work("claim with a write, then make", false)
 		acted := work("make, then record with a write", true)
 		table.End()
+		l.Blank()
+		l.Say("A worker that claims and then dies leaves a claim without a volume, which whoever reads it can see and finish; a " +
+			"volume whose record was refused nobody finds.")
 		l.Expect(len(claimed) == 1, "whoever claims first makes one volume in all", "%d volumes were made", len(claimed))
 		l.Expect(len(acted) == 2, "whoever acts first makes two, and one is forgotten", "%d were made", len(acted))
 	})
@@ -2602,32 +2681,42 @@ func TestOpaqueTokenIsHandedBackAsItWasGiven(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT43", From: "D2 title, +", Part: "order",
 		Says: "hand a token back exactly as it was given: a replace takes it for a number, in which leading zeros do not count " +
-			"and 0 means none, a delete compares its text, and what is no number is answered with a 500",
+			"and 0 means none, a delete compares its text, and what is no number is answered with a 500, by a delete with 409",
 		Why: "a token that was parsed, padded or made up can lose its protection without an error, or meet a 500 that no " +
 			"retry will cure",
-		FalseIf: world.ClientDropsTheToken.Shows(`a replace with "abc": 200`),
+		FalseIf: world.ClientDropsTheToken.Shows(`a replace, "abc": 200`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsThePreconditions.Shows(`a delete, with leading zeros: 200`),
+			world.AProxyStripsTheRevision.Shows(`a read, "abc": 200`),
+		},
 		Read:    source.Func("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.ObjectResourceVersion"),
 		Answers: "#28 #35",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
+		custom := l.Of(l.CustomResource())
+		special := custom.Create("special", "color=red")
 		given := shelf.GetResourceVersion()
 		l.Say("The token stands in the body of a replace and of a merge patch, in the query of a GET, where it asks for a state at " +
 			"least as new, and in the preconditions of a delete.")
-		table := l.Table("token", "replace", "merge patch", "GET ?resourceVersion=", "delete")
+		table := l.Table("token", "replace", "merge patch", "GET ?resourceVersion=", "delete", "both, of a Shelf")
 		// Dry runs: the token is checked as ever, and shelf stays what it is.
 		dry := []string{metav1.DryRunAll}
-		for _, row := range []struct{ title, token, replace, patch, read, remove string }{
-			{"as it was given", given, "200", "200", "200", "200"},
-			{"with leading zeros", "00" + given, "200", "200", "200", "409 Conflict"},
-			{`"0"`, "0", "200", "200", "200", "409 Conflict"},
-			{`"abc"`, "abc", "500", "500", "500", "409 Conflict"},
+		var customs, customPatches []string
+		for _, row := range []struct{ title, token, special, replace, patch, read, remove string }{
+			{"as it was given", given, special.GetResourceVersion(), "200", "200", "200", "200"},
+			{"with leading zeros", "00" + given, "00" + special.GetResourceVersion(), "200", "200", "200", "409 Conflict"},
+			{`"0"`, "0", "0", "200", "200", "200", "409 Conflict"},
+			{`"abc"`, "abc", "abc", "500", "500", "500", "409 Conflict"},
 		} {
 			_, replace := l.TryDryReplace(lab.WithToken(shelf, row.token), "color=blue")
 			_, patch := l.TryPatchWith("shelf", types.MergePatchType,
 				fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"data":{"color":"blue"}}`, row.token), metav1.PatchOptions{DryRun: dry})
 			_, read := l.TryGetOnce("shelf", "resourceVersion="+row.token)
 			remove := l.TryDelete("shelf", metav1.DeleteOptions{DryRun: dry, Preconditions: &metav1.Preconditions{ResourceVersion: &row.token}})
-			table.Row(row.title, lab.Brief(replace), lab.Brief(patch), lab.Brief(read), lab.Brief(remove))
+			_, replaceCustom := custom.TryDryReplace(lab.WithToken(special, row.special), "color=blue")
+			_, patchCustom := custom.TryPatchWith("special", types.MergePatchType,
+				fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"spec":{"color":"blue"}}`, row.special), metav1.PatchOptions{DryRun: dry})
+			table.Row(row.title, lab.Brief(replace), lab.Brief(patch), lab.Brief(read), lab.Brief(remove), lab.Brief(replaceCustom))
 			for _, c := range []struct {
 				what, want string
 				err        error
@@ -2635,12 +2724,18 @@ func TestOpaqueTokenIsHandedBackAsItWasGiven(t *testing.T) {
 				{"a replace", row.replace, replace}, {"a merge patch", row.patch, patch},
 				{"a read", row.read, read}, {"a delete", row.remove, remove},
 			} {
-				l.Expect(lab.Brief(c.err) == c.want, c.what+" with "+row.title+": "+c.want, "%s with %s: %s", c.what, row.title, lab.Brief(c.err))
+				l.Expect(lab.Brief(c.err) == c.want, c.what+", "+row.title+": "+c.want, "%s, %s: %s", c.what, row.title, lab.Brief(c.err))
 			}
+			customs, customPatches = append(customs, lab.Brief(replaceCustom)), append(customPatches, lab.Brief(patchCustom))
 		}
 		table.End()
+		l.Expect(slices.Equal(customs, []string{"200", "200", "422 Invalid", "500"}) && slices.Equal(customs, customPatches),
+			"a replace and a patch of a custom resource are answered 200, 200, 422 Invalid, 500",
+			"they are answered: %s; %s", strings.Join(customs, ", "), strings.Join(customPatches, ", "))
 		l.Blank()
-		l.Say("A replace or a patch with 0 carries no precondition at all: it overwrites whatever is there. The 500 says that the " +
+		l.Say("The last column is that of a replace and of a merge patch of a Shelf, a custom resource, which demands a token (CF6): " +
+			"0 is none, and refused. Of a ConfigMap, a replace " +
+			"or a patch with 0 carries no precondition at all: it overwrites whatever is there. The 500 says that the " +
 			"token cannot be parsed: nothing was stored, and no repetition helps; other 500s leave open what was stored (OT21b), " +
 			"and only the message tells them apart.")
 		l.Rival().Set("shelf", "color=white")
@@ -2660,6 +2755,10 @@ func TestOpaqueTokenRulesAreNotThoseOfEveryFake(t *testing.T) {
 		Why: "a test against a fake says nothing about conflicts: the one never has any, the other has some that the server " +
 			"would not have",
 		FalseIf: world.ClientDropsTheToken.Shows(`kube-apiserver: a stale replace: 200`),
+		AlsoFalseIf: []world.World{
+			world.TheDynamicFakeKnowsTokens.Shows(`client-go's dynamic fake: a create gives a token`),
+			world.TheOtherFakeNoticesNoChange.Shows(`controller-runtime's fake: a replace by the same: the same token`),
+		},
 		Read:    source.Func("k8s.io/client-go/testing", "ObjectReaction"),
 		Answers: "#76",
 	}, func(l *lab.Lab) {
@@ -2695,5 +2794,7 @@ func TestOpaqueTokenRulesAreNotThoseOfEveryFake(t *testing.T) {
 			l.Expect(lab.Brief(stale) == want.stale, double.Name+": a stale replace: "+want.stale, "%s: a stale replace: %s", double.Name, lab.Brief(stale))
 		}
 		table.End()
+		l.Blank()
+		l.Say("What a test says about conflicts it has to say against a real kube-apiserver.")
 	})
 }

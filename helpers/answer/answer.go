@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,10 +22,13 @@ const (
 	MendTheRequest
 	ProveWhoYouAre
 	GetTheRight
-	CleanUpByUID
+	ReadIt
+	DecideAgain
+	LetGo
 	SeeWhoseItIs
+	WaitForItsEnd
 	SettleTheOwner
-	ReadAndDecideAgain
+	SendItAgain
 	ListAgain
 	WaitAndRepeat
 	ReadBack
@@ -32,18 +36,21 @@ const (
 )
 
 var steps = [...]struct{ name, because string }{
-	GoOn:               {"go on", "it is done"},
-	MendTheRequest:     {"mend the request", "the request is wrong as it stands, and will be refused again"},
-	ProveWhoYouAre:     {"prove who you are", "the server does not know who asks"},
-	GetTheRight:        {"get the right", "the server knows who asks and says no, by role, quota or policy"},
-	CleanUpByUID:       {"clean up by uid", "it is gone, and what belonged to its uid may go with it, nothing else"},
-	SeeWhoseItIs:       {"see whose it is", "the name is taken: by yourself, a stranger, or what is being deleted"},
-	SettleTheOwner:     {"settle the owner", "another manager owns the field, and no retry decides who should"},
-	ReadAndDecideAgain: {"read, decide again", "it has moved on: read it live, compare the uid, decide anew, write"},
-	ListAgain:          {"list again", "that number is gone for good, and only a fresh list leads on"},
-	WaitAndRepeat:      {"wait, then repeat", "nothing was done; the same request may be accepted later"},
-	ReadBack:           {"read back", "nobody can say whether it was done: read and compare, then decide"},
-	Stop:               {"stop", "the caller gave up; what was sent may be done or not"},
+	GoOn:           {"go on", "it is done"},
+	MendTheRequest: {"mend the request", "the request is wrong as it stands, and will be refused again"},
+	ProveWhoYouAre: {"prove who you are", "the server does not know who asks"},
+	GetTheRight:    {"get the right", "the server knows who asks and says no, by role, quota or policy"},
+	ReadIt:         {"read it live", "what stands there is not what you knew; how it differs says what to do"},
+	DecideAgain:    {"decide again", "the same object has moved on: decide on what it says now, and write"},
+	LetGo:          {"let go", "what you knew is gone: what belonged to its uid may go with it, nothing else"},
+	SeeWhoseItIs:   {"see whose it is", "yours (OT23): go on; a stranger's: take another name, or give up"},
+	WaitForItsEnd:  {"wait for its end", "it is being deleted and keeps its name until then"},
+	SettleTheOwner: {"settle the owner", "another manager owns the field, and no retry decides who should"},
+	SendItAgain:    {"send it again", "another object was overtaken, such as a quota; yours was not stored"},
+	ListAgain:      {"list again", "that number is gone for good, and only a fresh list leads on"},
+	WaitAndRepeat:  {"wait, then repeat", "nothing was done; the same request may be accepted later"},
+	ReadBack:       {"read back", "nobody can say whether it was done: read and compare, then decide"},
+	Stop:           {"stop", "the caller gave up; what was sent may be done or not"},
 }
 
 // String is the step in a few words, such as "read back".
@@ -64,17 +71,19 @@ const (
 )
 
 // Next says what to do after a request that ended with err, as client-go returned it, and whether the
-// request was executed. It looks at status, reason and causes, never at a message: messages change.
+// request was executed. The request was about an object of the given resource and kind ("configmaps",
+// "ConfigMap"): a conflict that names another is about another object. Next looks at status, reason, causes and
+// details, and never at a message: messages change.
 //
 // What it cannot see is the history. A 409 after an attempt without an answer may be that attempt's own
 // success, so whoever repeats a write has to read back first.
-func Next(err error) (Step, Stored) {
+func Next(err error, resource, kind string) (Step, Stored) {
 	var status apierrors.APIStatus
 	switch {
 	case err == nil:
 		return GoOn, Yes
 	case errors.As(err, &status):
-		return ofStatus(err, status.Status())
+		return ofStatus(err, status.Status(), resource, kind)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return Stop, Unknown
 	case neverSent(err):
@@ -83,16 +92,16 @@ func Next(err error) (Step, Stored) {
 	return ReadBack, Unknown
 }
 
-func ofStatus(err error, s metav1.Status) (Step, Stored) {
+func ofStatus(err error, s metav1.Status, resource, kind string) (Step, Stored) {
 	switch s.Code {
 	case http.StatusUnauthorized:
 		return ProveWhoYouAre, No
 	case http.StatusForbidden:
 		return GetTheRight, No
 	case http.StatusNotFound:
-		return CleanUpByUID, No
+		return LetGo, No
 	case http.StatusConflict:
-		return ofConflict(err, s), No
+		return ofConflict(err, s, resource, kind), No
 	case http.StatusGone:
 		return ListAgain, No
 	case http.StatusTooManyRequests:
@@ -109,16 +118,45 @@ func ofStatus(err error, s metav1.Status) (Step, Stored) {
 	return ReadBack, Unknown
 }
 
-// ofConflict tells the faces of 409 apart. A stale token and a wrong uid look alike here, and need the same
-// step, in which the uid is compared.
-func ofConflict(err error, s metav1.Status) Step {
+// ofConflict tells the faces of 409 apart, as far as they are told apart without reading a message: a taken
+// name, a stale token and another uid all need a live reading first, and [Found] says what it shows.
+func ofConflict(err error, s metav1.Status, resource, kind string) Step {
 	switch {
-	case s.Reason == metav1.StatusReasonAlreadyExists:
-		return SeeWhoseItIs
 	case apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict):
 		return SettleTheOwner
+	case s.Reason == metav1.StatusReasonConflict && !isAbout(s.Details, resource, kind):
+		return SendItAgain
 	}
-	return ReadAndDecideAgain
+	return ReadIt
+}
+
+// isAbout says whether the details of a refusal name the given resource or kind, or none at all. They name the
+// resource ("configmaps", "pods/binding") where a write was refused, and the kind ("ConfigMap") where the
+// preconditions of a delete were not met (BeforeDelete in k8s.io/apiserver/pkg/registry/rest).
+func isAbout(d *metav1.StatusDetails, resource, kind string) bool {
+	if d == nil || d.Kind == "" {
+		return true
+	}
+	name, _, _ := strings.Cut(d.Kind, "/")
+	return name == resource || name == kind
+}
+
+// Found says what to do after [ReadIt]: known is the object that the client had in mind, nil if it meant to
+// create one, and now is what stands under the name, nil if nothing does.
+func Found(known, now metav1.Object) Step {
+	switch {
+	case now == nil && known == nil:
+		return SendItAgain // the name is free by now
+	case now == nil:
+		return LetGo
+	case known == nil && now.GetDeletionTimestamp() != nil:
+		return WaitForItsEnd
+	case known == nil:
+		return SeeWhoseItIs
+	case known.GetUID() != now.GetUID():
+		return LetGo
+	}
+	return DecideAgain
 }
 
 // neverSent says whether no connection came about, so that no byte of the request can have been read.

@@ -14,13 +14,23 @@ type Double struct {
 	Create, Replace func(*Object) (*Object, error)
 }
 
+// Where each of the [Lab.Doubles] stands.
+const (
+	DynamicFake    = 1 // client-go's
+	ControllerFake = 2 // controller-runtime's
+)
+
+// BendDoubles has something changed about the doubles before a lesson gets them: the world in which a fake does
+// something else.
+func (l *Lab) BendDoubles(bend func([]Double)) { l.bentDoubles = bend }
+
 // Doubles are kube-apiserver itself and the fakes that tests of controllers are commonly written against.
 func (l *Lab) Doubles() []Double {
 	scheme := runtime.NewScheme()
 	l.Step(corev1.AddToScheme(scheme), "making a scheme for the fakes")
 	inMemory := dynamicfake.NewSimpleDynamicClient(scheme).Resource(ConfigMap.GVR()).Namespace(l.Namespace)
 	built := fake.NewClientBuilder().WithScheme(scheme).Build()
-	return []Double{
+	doubles := []Double{
 		{
 			Name:    "kube-apiserver",
 			Create:  l.TryCreateObject,
@@ -35,4 +45,8 @@ func (l *Lab) Doubles() []Double {
 			Replace: func(o *Object) (*Object, error) { o = o.DeepCopy(); return o, built.Update(l.ctx, o) },
 		},
 	}
+	if l.bentDoubles != nil {
+		l.bentDoubles(doubles)
+	}
+	return doubles
 }

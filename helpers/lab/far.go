@@ -31,7 +31,7 @@ func (l *Lab) FarAhead(revision int64) *Lab {
 	far.control, err = controlplane.Start(l.ctx, controlplane.Options{
 		APIServerPath: far.binary.Path, EtcdServerOptions: far.wire.ServerOptions(), DataDir: dir,
 	})
-	l.Step(err, "starting a control plane over it")
+	l.Step(err, fmt.Sprintf("starting a control plane over an etcd that stands at revision %d", revision))
 	far.started = true
 	l.Cleanup(func() { _ = far.Stop() }) // the guard ends what is left of it
 	other := New(l.ctx, far, "far")

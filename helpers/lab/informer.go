@@ -29,6 +29,15 @@ func (c *Client) Informer() *Informer {
 	c.lab.Step(err, "starting an informer on "+c.kind.Resource)
 	generic := dynamicinformer.NewFilteredDynamicInformer(api, c.kind.GVR(), c.lab.Namespace, 0, cache.Indexers{}, nil)
 	i := &Informer{client: c, shared: generic.Informer(), lister: generic.Lister()}
+	if bend := c.lab.bentCaches; bend != nil {
+		err := i.shared.SetTransform(func(came any) (any, error) {
+			if held, there, err := i.shared.GetStore().Get(came); err == nil && there {
+				return bend(held.(*Object), came.(*Object)), nil
+			}
+			return came, nil
+		})
+		c.lab.Step(err, "bending the informer's cache")
+	}
 	ctx, cancel := context.WithCancel(c.lab.ctx)
 	c.lab.Cleanup(cancel)
 	c.lab.Go("the informer", func() error { i.shared.RunWithContext(ctx); return nil })
@@ -72,6 +81,11 @@ func (i *Informer) WaitFor(resourceVersion string) {
 		return order >= 0, err
 	})
 }
+
+// BendCaches has bend decide what an informer's cache stores, instead of the object that came, when it holds
+// another version of it: the world in which a cache does something else. It holds for informers that are started
+// after it.
+func (l *Lab) BendCaches(bend func(held, came *Object) *Object) { l.bentCaches = bend }
 
 // Move is how an event moved an object in a cache: from one resourceVersion to another.
 type Move struct{ From, To string }

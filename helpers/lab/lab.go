@@ -49,10 +49,12 @@ type Lab struct {
 	facts   map[string][]string
 	kept    []Kept
 
-	bentLabels func(c Labels, m int64) Labels // see BendLabels
-	registers  int                            // how many Registers were made
-	shelves    *Kind                          // the custom resource of the Registers
-	customs    int                            // how many custom resources the lesson has defined
+	bentLabels  func(c Labels, m int64) Labels   // see BendLabels
+	bentDoubles func([]Double)                   // see BendDoubles
+	bentCaches  func(held, came *Object) *Object // see BendCaches
+	registers   int                              // how many Registers were made
+	shelves     *Kind                            // the custom resource of the Registers
+	customs     int                              // how many custom resources the lesson has defined
 
 	order    func(a, b string) (int, error) // see Order
 	oneStore bool                           // see KeepAllInOneStore

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"modrev/helpers/lab"
 	"modrev/helpers/wire"
@@ -153,12 +154,85 @@ var RivalSignsAsTheWriter = Custom("the rival writes under the writer's name", f
 	})
 })
 
-// TheRivalChangesNothing is the world in which what the rival sends holds no change.
-var TheRivalChangesNothing = Custom("the rival's write changes nothing", func(l *lab.Lab) {
+// ALibraryRepeatsTheChange is the world in which a client library understands a number of replicas that is sent
+// again after a conflict as a change that is wanted again: it adds to what is there now what the refused
+// number would have added.
+var ALibraryRepeatsTheChange = Custom("a library that is told \"2\" again after a conflict sends the \"+1\" again that this was", func(l *lab.Lab) {
+	var mu sync.Mutex
+	current := map[string]float64{}                     // replicas, as last read, by path
+	pending := map[string]struct{ sent, add float64 }{} // of the last replace, by path
 	l.Wire.AddHTTP(&wire.HTTPRule{
-		Note:    "nothing was left of it",
-		When:    func(c *wire.Call) bool { return c.Who == "rival" && c.Verb == http.MethodPatch },
-		Request: func(*http.Request, []byte) []byte { return []byte(`{}`) },
+		Note: "through the library",
+		When: func(c *wire.Call) bool { return c.Who == "writer" && c.Verb == http.MethodPut },
+		Request: func(q *http.Request, body []byte) []byte {
+			mu.Lock()
+			defer mu.Unlock()
+			return edit(body, func(o map[string]any) {
+				spec, _ := o["spec"].(map[string]any)
+				n, _ := spec["replicas"].(float64)
+				was := current[q.URL.Path]
+				if last, again := pending[q.URL.Path]; again && last.sent == n {
+					spec["replicas"] = was + last.add
+					return
+				}
+				pending[q.URL.Path] = struct{ sent, add float64 }{n, n - was}
+			})
+		},
+	})
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Who == "writer" && c.Verb != http.MethodPut },
+		Answer: func(resp *http.Response, body []byte) []byte {
+			var o struct {
+				Metadata struct{ Name string }
+				Spec     struct{ Replicas float64 }
+			}
+			if json.Unmarshal(body, &o) == nil && resp.Request != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				current[strings.TrimSuffix(resp.Request.URL.Path, "/"+o.Metadata.Name)+"/"+o.Metadata.Name] = o.Spec.Replicas
+			}
+			return body
+		},
+	})
+})
+
+// CachesNeverGoBack is the world in which the cache of an informer keeps what it has when something older comes.
+var CachesNeverGoBack = Custom("an informer's cache keeps what it has when an older event comes", func(l *lab.Lab) {
+	l.BendCaches(func(held, came *lab.Object) *lab.Object {
+		if order, err := l.Order(came.GetResourceVersion(), held.GetResourceVersion()); err == nil && order < 0 {
+			return held
+		}
+		return came
+	})
+})
+
+// TheDynamicFakeKnowsTokens is the world in which client-go's dynamic fake does what controller-runtime's does.
+var TheDynamicFakeKnowsTokens = Custom("client-go's dynamic fake gives out tokens and checks them", func(l *lab.Lab) {
+	l.BendDoubles(func(doubles []lab.Double) {
+		doubles[lab.DynamicFake].Create, doubles[lab.DynamicFake].Replace = doubles[lab.ControllerFake].Create, doubles[lab.ControllerFake].Replace
+	})
+})
+
+// TheOtherFakeNoticesNoChange is the world in which controller-runtime's fake stores nothing when it is given
+// what it has.
+var TheOtherFakeNoticesNoChange = Custom("controller-runtime's fake stores nothing when nothing has changed", func(l *lab.Lab) {
+	l.BendDoubles(func(doubles []lab.Double) {
+		double := &doubles[lab.ControllerFake]
+		create, replace := double.Create, double.Replace
+		var stored *lab.Object
+		keep := func(o *lab.Object, err error) (*lab.Object, error) {
+			if err == nil {
+				stored = o.DeepCopy()
+			}
+			return o, err
+		}
+		double.Create = func(o *lab.Object) (*lab.Object, error) { return keep(create(o)) }
+		double.Replace = func(o *lab.Object) (*lab.Object, error) {
+			if equality.Semantic.DeepEqual(o, stored) {
+				return o, nil
+			}
+			return keep(replace(o))
+		}
 	})
 })
 

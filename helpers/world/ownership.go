@@ -70,6 +70,21 @@ func force(note, value string) *wire.HTTPRule {
 	}
 }
 
+// AppliesAreMergePatches is the world in which what was applied is sent as a merge patch.
+var AppliesAreMergePatches = Custom("the client sends as a merge patch what it is to apply", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Format == "apply" },
+		Note: "made a merge patch",
+		Request: func(q *http.Request, body []byte) []byte {
+			q.Header.Set("Content-Type", "application/merge-patch+json")
+			query := q.URL.Query()
+			query.Del("force")
+			q.URL.RawQuery = query.Encode()
+			return body
+		},
+	})
+})
+
 // CreatesAreApplies is the world in which an object is created by applying it, with the same field manager.
 var CreatesAreApplies = Custom("the client applies the object when it creates it", func(l *lab.Lab) {
 	l.Wire.AddHTTP(&wire.HTTPRule{
