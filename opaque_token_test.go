@@ -3,7 +3,6 @@
 package modrev
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -1779,11 +1778,11 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		moved := l.Create("moved", "color=red")
-		l.Settle(l.Rival().Set("moved", "color=blue"))
+		l.Rival().Set("moved", "color=blue")
 		gone := l.Create("gone", "color=red")
 		l.Delete("gone")
 		old := l.Create("again", "color=red")
-		l.Recreate("again", "color=white")
+		l.Settle(l.Recreate("again", "color=white"))
 		leaving := l.New("leaving", "color=red")
 		leaving.SetFinalizers([]string{"modrev.example/wait"})
 		_, err := l.TryCreateObject(leaving)
@@ -1861,9 +1860,9 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 			}
 			table.Row(what, strings.TrimPrefix(got, "409 "), step, then)
 		}
-		face("create under a taken name", "409 AlreadyExists", answer.ReadIt, nil, "shelf", answer.SeeWhoseItIs,
+		face("create of a name in use", "409 AlreadyExists", answer.ReadIt, nil, "shelf", answer.SeeWhoseItIs,
 			ignore(l.TryCreate("shelf", "color=green")))
-		face("the same while it is going", "409 AlreadyExists", answer.ReadIt, nil, "leaving", answer.WaitForItsEnd,
+		face("the same, being set free", "409 AlreadyExists", answer.ReadIt, nil, "leaving", answer.WaitForItsEnd,
 			ignore(l.TryCreate("leaving", "color=green")))
 		face("apply to another's field", "409 Conflict, FieldManagerConflict", answer.SettleTheOwner, nil, "", 0,
 			ignore(l.TryApply("owned", "writer", false, "color=green")))
@@ -1876,14 +1875,9 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 			l.TryDelete("again", lab.UID(old)))
 		face("apply, uid of what is gone", "409 Conflict, configmaps", answer.ReadIt, gone, "gone", answer.LetGo,
 			ignore(l.TryApply("gone", "writer", false, "color=green", "metadata.uid="+string(gone.GetUID()))))
-		quota := l.LimitConfigMaps(50, 9)
-		var touch error
-		l.Wire.Add(&wire.Rule{When: wire.UpdateOf(quota), Note: "overtaken", Do: func(int) {
-			_, err := l.TryTouch(quota)
-			touch = cmp.Or(touch, err)
-		}})
+		stop := l.Busy(l.LimitConfigMaps(50, 9))
 		_, err = l.TryCreate("counted", "color=green")
-		l.Step(touch, "writing the quota")
+		stop()
 		face("create under a busy quota", "409 Conflict, resourcequotas", answer.SendItAgain, nil, "", 0, err)
 		table.End()
 
