@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -287,9 +288,9 @@ func TestPatchesWithoutATokenNeverConflictHoweverManyWritersThereAre(t *testing.
 		ID: "CF4b", From: "D1 Expect 3",
 		Says: "many clients may patch one object at once: without a token all are accepted and no field is lost; with the " +
 			"token that all of them read, exactly one is",
-		Why:     "contention alone makes no conflict: who sees a patch refused has sent a token, or has a library that did it",
+		Why:     "contention alone makes no conflict: whose patch is refused as stale has sent a token, or has a library that did it",
 		FalseIf: world.ClientPinsItsFirstToken.Shows(`1 of 20 patches without a token were accepted`),
-		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*patcher).patchResource"),
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#19",
 	}, func(l *lab.Lab) {
 		const writers = 20
@@ -365,10 +366,10 @@ func TestTheServersRetryHasNoCount(t *testing.T) {
 func TestAReplaceWithoutATokenOverwritesUnlessTheKindForbidsIt(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF6", From: "D2 paragraph 2",
-		Says: "a replace without a token overwrites whatever is there, where the kind allows it; Lease, PodDisruptionBudget, " +
-			"CustomResourceDefinition and every custom resource do not allow it: 422 Invalid",
-		Why: "it works is no proof that it is right: what is refused for a custom resource silently loses updates of a " +
-			"ConfigMap or a Deployment",
+		Says: "a replace without a token overwrites whatever is there, where the kind allows it; every custom resource, " +
+			"Lease, PodDisruptionBudget, CustomResourceDefinition and others do not allow it: 422 Invalid",
+		Why: "that it works is no proof that it is right: what is refused for a custom resource silently loses updates of " +
+			"a ConfigMap or a Deployment",
 		FalseIf: world.LibraryFillsInTheToken.Shows(`refused are: none`),
 		Read:    source.Func("k8s.io/kubernetes/pkg/registry/coordination/lease", "leaseStrategy.AllowUnconditionalUpdate"),
 		Answers: "#33",
@@ -390,7 +391,7 @@ func TestAReplaceWithoutATokenOverwritesUnlessTheKindForbidsIt(t *testing.T) {
 			return err
 		}
 		var lease error
-		for i, kind := range append(lab.EveryKind(), custom) {
+		for i, kind := range append(append(lab.EveryKind(), l.MoreKinds()...), custom) {
 			err := overwrite(kind, l.Of(kind).Create(fmt.Sprintf("%s-%d", l.Namespace, i)))
 			if kind.Kind == "Lease" {
 				lease = err
@@ -401,9 +402,12 @@ func TestAReplaceWithoutATokenOverwritesUnlessTheKindForbidsIt(t *testing.T) {
 
 		l.Say("200, and what the rival wrote is gone, for %d kinds: %s.", len(overwritten), strings.Join(overwritten, ", "))
 		l.Blank()
-		l.Say("422 Invalid for %s; Shelf is a custom resource. The Lease: %s", strings.Join(refused, ", "), l.Describe(lease))
+		l.Say("422 Invalid for %s. Shelf is a custom resource; kinds that are not named here were not tried.", strings.Join(refused, ", "))
+		l.Blank()
+		l.Say("The Lease: %s", l.Describe(lease))
 
-		want := []string{"Lease", "PodDisruptionBudget", "Shelf", "CustomResourceDefinition"}
+		want := []string{"Lease", "PodDisruptionBudget", "RuntimeClass", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
+			"CSIDriver", "CSINode", "CSIStorageCapacity", "VolumeAttachment", "Shelf", "CustomResourceDefinition"}
 		l.Expect(slices.Equal(refused, want), "refused are: "+strings.Join(want, ", "),
 			"refused are: %s", cmp.Or(strings.Join(refused, ", "), "none"))
 	})
@@ -413,37 +417,37 @@ func TestAReplaceOfWhatIsMissingIsRefusedUnlessTheKindCreatesIt(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF6b", From: "D2 paragraph 5",
 		Says: "a replace of an object that does not exist is 404 for most kinds, and creates it for a few: Service, " +
-			"LimitRange, Lease, Role, RoleBinding, ClusterRole",
+			"Endpoints, Event, LimitRange, Lease, RuntimeClass, and roles with their bindings",
 		Why: "PUT has no one meaning: a client that relies on 404 to learn of a deletion resurrects a Lease, and one that " +
 			"relies on PUT to create fails with a ConfigMap",
-		FalseIf: world.LibraryCreatesWhatIsMissing.Shows(`created are: ConfigMap, `),
+		FalseIf: world.ServerCreatesWhatIsMissing.Shows(`created are: .*, ConfigMap, `),
 		Read:    source.Func("k8s.io/kubernetes/pkg/registry/coordination/lease", "leaseStrategy.AllowCreateOnUpdate"),
 		Answers: "#38",
 	}, func(l *lab.Lab) {
 		var created, missing []string
-		var shown [2]wire.Requests
-		for i, kind := range append(lab.EveryKind(), l.CustomResource()) {
+		shown := map[string]wire.Requests{}
+		// A kind without a create by PUT refuses before it looks at the body, so that any body will do for most.
+		for i, kind := range append(l.Replaceable(), l.CustomResource()) {
 			client := l.Of(kind)
 			var err error
-			seen := l.Record(func() { _, err = client.TryReplace(client.New(fmt.Sprintf("%s-%d", l.Namespace, i))) })
+			shown[kind.Kind] = l.Record(func() { _, err = client.TryReplace(client.New(fmt.Sprintf("%s-%d", l.Namespace, i))) })
 			if err == nil {
 				created = append(created, kind.Kind)
-				shown[1] = seen
 				continue
 			}
 			missing = append(missing, kind.Kind)
 			l.Refused(err, "a replace of a missing "+kind.Kind, http.StatusNotFound, metav1.StatusReasonNotFound)
-			if shown[0] == nil {
-				shown[0] = seen
-			}
 		}
+		l.Say("These are all kinds that kube-apiserver says it serves, and Shelf, a custom resource.")
+		l.Blank()
 		l.Say("404 NotFound for %d kinds: %s.", len(missing), strings.Join(missing, ", "))
 		l.Blank()
-		l.Say("201 Created for %s.", strings.Join(created, ", "))
-		l.Show("PUT of a ConfigMap", shown[0])
-		l.Show("PUT of a ClusterRole", shown[1])
+		l.Say("201 Created for %d kinds: %s.", len(created), strings.Join(created, ", "))
+		l.Show("PUT of a ConfigMap", shown["ConfigMap"])
+		l.Show("PUT of a Lease", shown["Lease"])
 
-		want := []string{"Service", "LimitRange", "Lease", "Role", "RoleBinding", "ClusterRole"}
+		want := []string{"ClusterRole", "ClusterRoleBinding", "Endpoints", "Event", "Lease", "LimitRange", "Role", "RoleBinding",
+			"RuntimeClass", "Service"}
 		l.Expect(slices.Equal(created, want), "created are: "+strings.Join(want, ", "), "created are: %s", strings.Join(created, ", "))
 	})
 }
@@ -574,78 +578,126 @@ func TestANullTokenIsNoToken(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF7d", From: "+",
 		Says: "a merge patch that sets resourceVersion to null takes the token away: a ConfigMap is then patched without a " +
-			"check, and a custom resource is refused with 422, although a patch that does not mention it is accepted",
+			"check, overtaken or not, and a custom resource is refused with 422, although a patch that does not mention it " +
+			"is accepted",
 		Why: "that is what a client-side apply sends when somebody once saved a resourceVersion in a manifest and later " +
 			"removed it",
 		FalseIf: world.NullsAreDropped.Shows(`a patch with null of a Shelf was accepted`),
 		Read:    source.Func(registryStore, "(*Store).Update"),
 		Answers: "#36",
 	}, func(l *lab.Lab) {
-		custom := l.CustomResource()
-		table := l.Table("merge patch with resourceVersion", "ConfigMap", "Shelf, a custom resource")
-		try := func(token string) (plain, special error) {
-			answers := [2]error{}
-			for i, kind := range []lab.Kind{lab.ConfigMap, custom} {
-				_, answers[i] = l.Of(kind).TryPatch("shelf", types.MergePatchType, `{"metadata":{`+token+`"labels":{"color":"blue"}}}`)
-			}
-			return answers[0], answers[1]
+		shelves := l.Of(l.CustomResource())
+		plain := l.Create("shelf")
+		shelves.Create("shelf")
+		table := l.Table("merge patch with resourceVersion", "of a", "overtaken", "transactions", "answer")
+		patch := func(c *lab.Client, token, color string) error {
+			_, err := c.TryPatch("shelf", types.MergePatchType, fmt.Sprintf(`{"metadata":{%s"labels":{"color":%q}}}`, token, color))
+			return err
 		}
-		l.Create("shelf")
-		l.Of(custom).Create("shelf")
-		plain, special := try("")
-		table.Row("not mentioned", lab.Brief(plain), lab.Brief(special))
-		l.Accepted(cmp.Or(plain, special), "a patch that does not mention it")
-		plain, special = try(`"resourceVersion":null,`)
-		table.Row("null", lab.Brief(plain), lab.Brief(special))
-		l.Accepted(plain, "a patch with null of a ConfigMap")
-		l.Refused(special, "a patch with null of a Shelf", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+		const null = `"resourceVersion":null,`
+		raced := func(what, token, color string) (err error) {
+			l.Settle(l.Peek("shelf"))
+			seen := l.Record(func() {
+				err = l.Race(l.Key(plain), func() error { return patch(l.Client, token, color) },
+					func() { l.Rival().Set("shelf", "rival="+color) })
+			})
+			table.Row(what, "ConfigMap", "by a rival", seen.Count(wire.Txn)-1, lab.Brief(err)) // one is the rival's
+			return err
+		}
+		once := func(what, token string) (err error) {
+			l.Settle(shelves.Peek("shelf"))
+			seen := l.Record(func() { err = patch(shelves, token, "blue") })
+			table.Row(what, "Shelf", "no", seen.Count(wire.Txn), lab.Brief(err))
+			return err
+		}
+		l.Accepted(raced("not mentioned", "", "red"), "a patch of a ConfigMap that does not mention it, overtaken")
+		current := fmt.Sprintf(`"resourceVersion":%q,`, l.Peek("shelf").GetResourceVersion())
+		l.Conflicts(raced("the current one", current, "green"), "a patch of a ConfigMap with the current one, overtaken", plain)
+		l.Accepted(raced("null", null, "blue"), "a patch with null of a ConfigMap, overtaken")
+		l.Stored(plain, "metadata.labels.color=blue", "rival=blue")
+		l.Accepted(once("not mentioned", ""), "a patch of a Shelf that does not mention it")
+		refused := once("null", null)
+		l.Refused(refused, "a patch with null of a Shelf", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
 		table.End()
 		l.Blank()
-		l.Say("%s", l.Describe(special))
+		l.Say("The Shelf: %s", l.Describe(refused))
 	})
 }
 
 func TestAConflictHasSeveralFaces(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF8", From: "D2 paragraph 5",
-		Says: "409 has several faces: reason and causes tell a name that is taken, a stale write and a field manager's " +
-			"conflict apart; a stale token, another uid and a failed delete precondition differ in the message alone",
+		Says: "409 has several faces: by reason, details.kind and causes a program tells a name in use, another manager's field, " +
+			"a delete whose precondition fails and a quota's conflict from a stale write; the message alone tells whether the " +
+			"name is being set free, and whether it is the token or the uid that is wrong",
 		Why: "each face needs another next step; a client that knows only \"409\" repeats what can never succeed, or gives " +
 			"up what would",
-		FalseIf:     world.AGatewayHidesTheReason.Shows(`the create of a name that is going away: .* AlreadyExists, .* the server reported a conflict`),
+		FalseIf:     world.AGatewayHidesTheReason.Shows(`the create of a name in use: .* AlreadyExists, .* the server reported a conflict`),
 		AlsoFalseIf: []world.World{world.ClientDropsTheToken.Shows(`the replace with a stale token was accepted`)},
 		Read:        source.Func("k8s.io/apimachinery/pkg/api/errors", "IsConflict"),
 		Answers:     "#70",
 	}, func(l *lab.Lab) {
-		says := l.Table("refused", "code and reason", "details", "recognised by")
-		todo := l.Table("refused", "what tells it", "the next step of a client")
-		face := func(what string, err error, reason metav1.StatusReason, words, cause, next string) {
+		says := l.Table("request refused", "409, reason", "details", "cause")
+		todo := l.Table("request refused", "its words in the message", "the next step of a client")
+		alike := map[string][]string{} // the requests by what a program gets to see besides the message
+		face := func(what string, err error, reason metav1.StatusReason, details, cause, words, next string) {
 			r := l.Refusal(err, "the "+what)
-			says.Row(what, r.CodeAndReason(), r.Details(), lab.Predicates(err))
-			todo.Row(what, cmp.Or(strings.TrimSuffix(cause, " .data.color"), strconv.Quote(words)), next)
-			l.Expect(r.Is(http.StatusConflict, reason, words) && r.Cause() == cause,
-				fmt.Sprintf("the %s is refused with 409 %s, cause %q, and says %q", what, reason, cause, words),
-				"the %s: %s, cause %q: %s", what, r.CodeAndReason(), r.Cause(), r.Message)
+			says.Row(what, r.Reason, r.Details(), strings.TrimSuffix(r.Cause(), " .data.color"))
+			todo.Row(what, strconv.Quote(words), next)
+			alike[string(r.Reason)+r.Kind+r.Cause()] = append(alike[string(r.Reason)+r.Kind+r.Cause()], what)
+			l.Expect(r.Is(http.StatusConflict, reason, words) && r.Details() == details && r.Cause() == cause,
+				fmt.Sprintf("the %s is refused with 409 %s, details %s, cause %q, and says %q", what, reason, details, cause, words),
+				"the %s: %s, details %s, cause %q: %s", what, r.CodeAndReason(), r.Details(), r.Cause(), r.Message)
+		}
+		const exists, conflict, none = metav1.StatusReasonAlreadyExists, metav1.StatusReasonConflict, "(none)"
+		apply := func(name, meta, data string) error {
+			_, err := l.As("applier").TryPatch(name, types.ApplyPatchType,
+				fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q%s},"data":{%s}}`, name, meta, data))
+			return err
 		}
 		shelf := l.Create("shelf", "color=red")
+		_, err := l.TryCreate("shelf")
+		face("create of a name in use", err, exists, "configmaps shelf", "", "already exists", "read it: is it yours?")
 		l.CreateWithFinalizer("going", "modrev.example/hold")
 		l.Delete("going")
-		_, err := l.TryCreate("going")
-		face("create of a name that is going away", err, metav1.StatusReasonAlreadyExists, "object is being deleted", "", "wait for its end, then create")
-		_, err = l.TryCreate("shelf")
-		face("create of a name that is taken", err, metav1.StatusReasonAlreadyExists, "already exists", "", "read it: is it yours?")
+		_, err = l.TryCreate("going")
+		face("create of a name being set free", err, exists, "configmaps going", "", "object is being deleted", "wait for its end, then create")
 		l.Rival().Set("shelf", "color=blue")
 		_, err = l.TryReplace(shelf, "color=green")
-		face("replace with a stale token", err, metav1.StatusReasonConflict, "has been modified", "", "read, decide again, write")
+		face("replace with a stale token", err, conflict, "configmaps shelf", "", "has been modified", "read, decide again, write")
+		err = apply("shelf", "", `"color":"green"`)
+		face("apply to another's field", err, conflict, none, "FieldManagerConflict .data.color", "Apply failed with 1 conflict", "leave it, or agree whose")
 		err = l.TryDelete("shelf", lab.Token(shelf))
-		face("delete of a stale version", err, metav1.StatusReasonConflict, "in the precondition", "", "read again: still to go?")
-		_, err = l.As("applier").TryPatch("shelf", types.ApplyPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf"},"data":{"color":"green"}}`)
-		face("apply to another's field", err, metav1.StatusReasonConflict, "Apply failed with 1 conflict", "FieldManagerConflict .data.color", "leave it, or agree whose")
+		face("delete of a stale version", err, conflict, "ConfigMap shelf", "", "might have been modified", "read again: still to go?")
 		l.Recreate("shelf")
+		err = l.TryDelete("shelf", lab.UID(shelf))
+		face("delete of what is gone, by uid", err, conflict, "ConfigMap shelf", "", "deleted and then recreated", "nothing: it is gone already")
 		_, err = l.TryReplace(shelf, "color=green")
-		face("replace of an earlier incarnation", err, metav1.StatusReasonConflict, "Precondition failed: UID", "", "let go: what you knew is gone")
+		face("replace of what is gone, with uid", err, conflict, "configmaps shelf", "", "UID in precondition", "let go: what you knew is gone")
+		l.Delete("shelf")
+		err = apply("shelf", fmt.Sprintf(`,"uid":%q`, shelf.GetUID()), "")
+		face("apply to what is gone, with uid", err, conflict, "configmaps shelf", "", "uid mismatch", "let go: what you knew is gone")
+		stop := l.Busy(l.LimitConfigMaps(50, 3))
+		_, err = l.TryCreate("shelf")
+		stop()
+		face("create under a quota others write", err, conflict, "resourcequotas quota", "", "has been modified", "send the same create again")
 		says.End()
 		todo.End()
+		l.Blank()
+		l.Say("Where only the words differ, read the object rather than the words: its deletionTimestamp tells the first two " +
+			"apart, and its uid tells whether it is still the one that you knew. A quota's conflict names another kind than was " +
+			"written (CF8d); a delete's names ConfigMap where the others say configmaps, unless it was overtaken (CF9b).")
+
+		got := slices.SortedFunc(maps.Values(alike), slices.Compare)
+		want := [][]string{
+			{"apply to another's field"},
+			{"create of a name in use", "create of a name being set free"},
+			{"create under a quota others write"},
+			{"delete of a stale version", "delete of what is gone, by uid"},
+			{"replace with a stale token", "replace of what is gone, with uid", "apply to what is gone, with uid"},
+		}
+		l.Expect(fmt.Sprintf("%q", got) == fmt.Sprintf("%q", want), "without the messages there are five kinds of conflict",
+			"they fall into %q", got)
 	})
 }
 
@@ -655,7 +707,7 @@ func TestNotEveryRefusalIsAConflict(t *testing.T) {
 		Says: "what is not a conflict says so: no right is 403, no object 404, a bad object 422, a body that cannot be read " +
 			"400, a format that is not served 415; IsConflict is false for all of them",
 		Why:     "none of these is cured by reading again and trying again; a retry loop around them spins for nothing",
-		FalseIf: world.LibraryCreatesWhatIsMissing.Shows(`the replace of what is gone was accepted`),
+		FalseIf: world.EveryRefusalIsAConflict.Shows(`the replace without the right: 409 Conflict: .* is forbidden`),
 		Read:    source.Func("k8s.io/apimachinery/pkg/api/errors", "ReasonForError"),
 	}, func(l *lab.Lab) {
 		table := l.Table("refused", "code and reason", "recognised by", "the next step")
@@ -700,7 +752,7 @@ func TestTheChecksHaveAnOrder(t *testing.T) {
 		ID: "CF8c", From: "+",
 		Says: "a request that is wrong in several ways gets one answer: rights are checked first, then the form of the body, " +
 			"in a replace the uid, in an apply field ownership, then the token, and validity last (to which the uid in a " +
-			"patch belongs); only a create is validated before its name is looked up",
+			"patch or an apply belongs); only a create is validated before its name is looked up",
 		Why: "409 hides that the object is invalid, too, and 403 hides everything; and \"is the name taken?\" cannot be " +
 			"found out with an invalid object",
 		FalseIf: world.ClientDropsTheToken.Shows(`stale and invalid: 422 Invalid`),
@@ -717,7 +769,7 @@ func TestTheChecksHaveAnOrder(t *testing.T) {
 			got := r.CodeAndReason()
 			if c := r.Cause(); strings.HasPrefix(c, string(metav1.CauseTypeFieldManagerConflict)) {
 				got += ", field manager"
-			} else if strings.Contains(r.Message, "UID") {
+			} else if strings.Contains(r.Message, "UID") || strings.Contains(c, "metadata.uid") {
 				got += ", uid"
 			}
 			table.Row(what, got, seen.Summary())
@@ -728,19 +780,30 @@ func TestTheChecksHaveAnOrder(t *testing.T) {
 		put := func(c *lab.Client) func() error {
 			return func() error { _, err := c.TryRaw(http.MethodPut, c.Path("shelf"), "", half); return err }
 		}
+		const another = "00000000-0000-0000-0000-000000000000"
 		stranger := shelf.DeepCopy()
-		stranger.SetUID("00000000-0000-0000-0000-000000000000")
+		stranger.SetUID(another)
+		uid, stale := fmt.Sprintf(`,"uid":%q`, another), fmt.Sprintf(`,"resourceVersion":%q`, shelf.GetResourceVersion())
+		patch := func(format types.PatchType, meta, field string) func() error {
+			return func() error {
+				_, err := l.As("applier").TryPatch("shelf", format, fmt.Sprintf(
+					`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf"%s},"data":{%q:"green"}}`, meta, field))
+				return err
+			}
+		}
+		const merge, apply = types.MergePatchType, types.ApplyPatchType
 
 		first("unauthorised, malformed and stale", "403 Forbidden", "no request", put(l.AsUser("stranger")))
 		first("malformed and stale", "400 BadRequest", "no request", put(l.Client))
 		first("of another uid, stale and invalid", "409 Conflict, uid", "1 Range", func() error { _, err := l.TryReplace(stranger, "a/b=c"); return err })
-		first("an apply to another's field, stale", "409 Conflict, field manager", "1 Range", func() error {
-			_, err := l.As("applier").TryPatch("shelf", types.ApplyPatchType, fmt.Sprintf(
-				`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf","resourceVersion":%q},"data":{"color":"green"}}`, shelf.GetResourceVersion()))
-			return err
-		})
 		first("stale and invalid", "409 Conflict", "1 Range", func() error { _, err := l.TryReplace(shelf, "a/b=c"); return err })
 		first("invalid", "422 Invalid", "1 Range", func() error { _, err := l.TryReplace(lab.WithToken(shelf, ""), "a/b=c"); return err })
+		first("an apply to another's field, stale", "409 Conflict, field manager", "1 Range", patch(apply, stale, "color"))
+		first("an apply to another's field, of another uid", "409 Conflict, field manager", "1 Range", patch(apply, uid, "color"))
+		first("an apply of another uid, stale", "409 Conflict", "1 Range", patch(apply, uid+stale, "size"))
+		first("a patch of another uid, stale", "409 Conflict", "1 Range", patch(merge, uid+stale, "size"))
+		first("an apply of another uid", "422 Invalid, uid", "1 Range", patch(apply, uid, "size"))
+		first("a patch of another uid", "422 Invalid, uid", "1 Range", patch(merge, uid, "size"))
 		first("a create, invalid, of a name that is taken", "422 Invalid", "no request", func() error { _, err := l.TryCreate("shelf", "a/b=c"); return err })
 		first("a create of a name that is taken", "409 AlreadyExists", "1 Range, 1 Txn", func() error { _, err := l.TryCreate("shelf"); return err })
 		table.End()
@@ -761,14 +824,10 @@ func TestAConflictMayBeAboutAnotherObjectThanYours(t *testing.T) {
 		l.LimitConfigMaps(3, 3)
 		_, usedUp := l.TryCreate("shelf")
 		quota := l.LimitConfigMaps(50, 3)
-		var touch error
-		l.Wire.Add(&wire.Rule{
-			When: wire.UpdateOf(quota), Note: "overtaken",
-			Do: func(int) { _, err := l.TryTouch(quota); touch = cmp.Or(touch, err) },
-		})
+		stop := l.Busy(quota)
 		var err error
 		seen := l.Record(func() { _, err = l.TryCreate("shelf") })
-		l.Step(touch, "writing the quota")
+		stop()
 
 		table := l.Table("create of configmaps/shelf", "answer", "details", "recognised by")
 		for _, c := range []struct {
@@ -813,7 +872,7 @@ func TestADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
 			if kv, there := l.TryKVAt(l.Key(shelf)); there {
 				version = strconv.FormatInt(kv.Version, 10)
 			}
-			table.Row(what, lab.Brief(err), version)
+			table.Row(what, l.Answered(), version)
 			return err
 		}
 		finalizers := func(list string) func() error {
@@ -901,8 +960,9 @@ func TestAnotherUIDIsAConflictThatLooksLikeAStorageError(t *testing.T) {
 		}
 		err := try("with uid and token", old)
 		l.Expect(l.Refusal(err, "the replace with the old uid").Is(http.StatusConflict, metav1.StatusReasonConflict, fmt.Sprintf(
-			"UID in precondition: %s, UID in object meta: %s", old.GetUID(), stranger.GetUID())),
-			"the refusal names both uids", "the refusal says: %s", l.Describe(err))
+			"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: "+
+				"Precondition failed: UID in precondition: %s, UID in object meta: %s", l.Key(old), old.GetUID(), stranger.GetUID())),
+			"the refusal speaks of a StorageError and names both uids", "the refusal says: %s", l.Describe(err))
 		l.Conflicts(try("with the token alone", lab.WithoutUID(old)), "the replace with the old token", old)
 		l.Stored(stranger, "color=blue")
 		l.Accepted(try("with neither", lab.WithoutUID(lab.WithToken(old, ""))), "the replace with neither")
@@ -1004,6 +1064,7 @@ func TestADeleteIsComparedAndRetriedLikeAnUpdate(t *testing.T) {
 		l.Expect(l.Refusal(err, "the overtaken delete of one incarnation").Is(http.StatusConflict, metav1.StatusReasonConflict,
 			"Precondition failed: UID in precondition") && n == 1, "it is refused after one transaction",
 			"%d transactions: %s", n, l.Describe(err))
+		l.Names(err, "configmaps", "d") // where a delete that was not overtaken says ConfigMap, see CF8
 		for _, c := range []struct {
 			name, what string
 			options    func(*lab.Object) metav1.DeleteOptions
@@ -1139,8 +1200,8 @@ func TestTheUIDProtectsTheNextIncarnationFromALateFinalizer(t *testing.T) {
 		ID: "CF12b", From: "+",
 		Says: "with the uid in the replace, removing the last finalizer cannot delete the next incarnation: 409; a write to " +
 			"the same incarnation is lost all the same",
-		Why: "send the object as it was read, uid included; and let nothing depend on a last write to an object that is " +
-			"being deleted",
+		Why: "to send the object as it was read, uid included, is the safer way, and no safe one: let nothing depend on a " +
+			"last write to an object that is being deleted",
 		FalseIf: world.ClientDropsTheUID.Shows(`removing the last finalizer of an earlier incarnation was accepted`),
 		Read:    source.Func("k8s.io/apiserver/pkg/registry/rest", "(*defaultUpdatedObjectInfo).Preconditions"),
 	}, func(l *lab.Lab) {

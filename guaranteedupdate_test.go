@@ -76,7 +76,7 @@ func TestTheWireSaysTheSameAsTheSource(t *testing.T) {
 			"resourceVersion which the update started from",
 		Why:     "what the source says is also what etcd is asked; here the request itself is read",
 		FalseIf: world.EtcdComparesTheVersion.Shows(`compares version of .*/shelf == 1`),
-		Read:    source.Func("go.etcd.io/etcd/client/v3/kubernetes", "(*Client).OptimisticPut"),
+		Read:    source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		l.Settle(shelf)
@@ -109,7 +109,7 @@ func TestTheCompareIsOnModRevisionBecauseAVersionStartsAgain(t *testing.T) {
 		Why: "version counts from 1 again for every incarnation: a compare on it would let a write through that was " +
 			"decided on another object (the ABA problem)",
 		FalseIf: world.EtcdComparesTheVersion.Shows(`the late replace was accepted`),
-		Read:    source.Func("go.etcd.io/etcd/client/v3/kubernetes", "(*Client).OptimisticPut"),
+		Read:    source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
 	}, func(l *lab.Lab) {
 		first := l.Create("shelf", "color=red")
 		l.Settle(first)
@@ -140,8 +140,8 @@ func TestTheCompareIsOnModRevisionBecauseAVersionStartsAgain(t *testing.T) {
 func TestACreateAndADeleteAreTheSameTransaction(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "GU3", From: "+", Part: "what etcd is asked",
-		Says: "a create is the same transaction with revision 0 and no else branch; a delete is the same with a delete in " +
-			"the then branch",
+		Says: "a create by POST is the same transaction with revision 0 and no else branch; a delete is the same with a " +
+			"delete in the then branch",
 		Why: "0 is the mod_revision of a key that does not exist, so one compare is enough for create, update and delete, " +
 			"and whoever comes second is refused",
 		FalseIf:     world.EtcdIgnoresTheCompareOfACreate.Shows(`a second create of the same name was accepted`),
@@ -203,10 +203,10 @@ func TestTheElseBranchReturnsTheCurrentValueSoARetryReadsNothing(t *testing.T) {
 func TestAPatchWithoutATokenNeverLeaksAConflict(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "GU4b", From: "+", Part: "the else branch",
-		Says: "a patch or an apply that carries no token is never answered with the conflict of a lost race, in whatever " +
-			"format and however many rivals win before it: each loss is one more transaction",
+		Says: "a patch or an apply that carries no token is never answered with the conflict of a race lost for the object " +
+			"itself, in whatever format and however many rivals win before it: each loss is one more transaction",
 		Why: "whoever sees that conflict from a patch should look for a token in what was sent, and not for a race in " +
-			"the server",
+			"the server; the same words about a quota are another matter (CF8d)",
 		FalseIf: world.PatchesCarryAToken.Shows(`merge patch was refused: 409 Conflict`),
 		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#19 #20",
@@ -432,7 +432,7 @@ func TestAResourceVersionPreconditionIsATransactionThatComparesModRevision(t *te
 			"with the same word",
 		FalseIf:     world.TheSourceComparesTheVersion.Shows(`by the source it is on version`),
 		AlsoFalseIf: []world.World{world.EtcdComparesTheVersion.Shows(`on the wire it is on version`)},
-		Read:        source.Func("go.etcd.io/etcd/client/v3/kubernetes", "(*Client).OptimisticPut"),
+		Read:        source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
 	}, func(l *lab.Lab) {
 		const field = "mod_revision"
 		compare := l.UpdateTransaction().If[0]
@@ -461,22 +461,33 @@ func TestAResourceVersionPreconditionIsATransactionThatComparesModRevision(t *te
 func TestWhatTheServerReadsInAToken(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "GU7b", From: "+", Part: "the precondition",
-		Says: "what the server reads in a token is a number to be equal to: leading zeros make no difference, \"0\" is no " +
-			"token at all, and what is no number is answered with 500",
+		Says: "what the server reads in the token of a replace is a number to be equal to: leading zeros make no difference, " +
+			"\"0\" is no token at all, and what is no number is answered with 500; the precondition of a delete is compared " +
+			"as text, and each of these is 409",
 		Why: "a client that makes up tokens, or pads them, is not told so; \"0\" even turns a checked replace into an " +
 			"overwrite where the kind allows that",
-		FalseIf: world.TokensAreText.Shows(`a replace with the token behind zeros was refused: 409`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.ObjectResourceVersion"),
+		FalseIf:     world.TokensAreText.Shows(`a replace with the token behind zeros was refused: 409`),
+		AlsoFalseIf: []world.World{world.DeletesReadNumbers.Shows(`the delete of the newest one behind zeros was accepted`)},
+		Read:        source.Func("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.ObjectResourceVersion"),
 	}, func(l *lab.Lab) {
-		table := l.Table("the token in a replace", "answer", "to etcd")
+		table := l.Table("request", "with the token", "answer", "to etcd")
 		shelf := l.Create("shelf", "color=red")
 		try := func(what, token, color string) error {
 			l.Settle(shelf)
 			var err error
 			sent := l.Record(func() { _, err = l.TryReplace(lab.WithToken(shelf, token), "color="+color) })
-			table.Row(fmt.Sprintf("%s: %q", what, token), lab.Brief(err), sent.Summary())
+			table.Row("replace", fmt.Sprintf("%s: %q", what, token), lab.Brief(err), sent.Summary())
 			shelf = l.Peek("shelf")
 			return err
+		}
+		remove := func(what, token string) {
+			l.Settle(shelf)
+			var err error
+			sent := l.Record(func() { err = l.TryDelete("shelf", lab.Token(lab.WithToken(shelf, token))) })
+			table.Row("delete", fmt.Sprintf("%s: %q", what, token), lab.Brief(err), sent.Summary())
+			r := l.Refusal(err, "the delete of "+what)
+			l.Expect(r.Is(http.StatusConflict, metav1.StatusReasonConflict, "the ResourceVersion in the precondition ("+token+")"),
+				"the delete of "+what+" is refused: 409 Conflict", "it is: %s", l.Describe(err))
 		}
 		l.Accepted(try("the newest one behind zeros", "000"+shelf.GetResourceVersion(), "blue"), "a replace with the token behind zeros")
 		l.Stored(shelf, "color=blue")
@@ -485,10 +496,13 @@ func TestWhatTheServerReadsInAToken(t *testing.T) {
 		l.Stored(shelf, "color=green", "-size")
 		wrong := try("no number", "abc", "black")
 		l.Expect(lab.Brief(wrong) == "500", "a token that is no number is answered with 500", "%s", l.Describe(wrong))
+		remove("the newest one behind zeros", "000"+shelf.GetResourceVersion())
+		remove("zero", "0")
+		remove("no number", "abc")
 		table.End()
 		l.Blank()
-		l.Say(`The replace with "0" was unconditional: the rival's size=9, written just before, is gone. And to "abc" `+
-			"the server says: %s", l.Describe(wrong))
+		l.Say(`The replace with "0" was unconditional: the rival's size=9, written just before, is gone. To the replace with `+
+			`"abc" the server says: %s`, l.Describe(wrong))
 		l.Stored(shelf, "color=green")
 	})
 }
@@ -502,7 +516,7 @@ func TestTheCompareIsWhatSavesTheRivalsWrite(t *testing.T) {
 			"rival's write is gone",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(
 			`writer was told 200, rival was told 200, and etcd holds color=green and no size`),
-		Read: source.Func("go.etcd.io/etcd/client/v3/kubernetes", "(*Client).OptimisticPut"),
+		Read: source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		l.Settle(shelf)
@@ -536,7 +550,7 @@ func TestWithoutTheElseBranchARacedWriteEndsInAnErrorOfTheServer(t *testing.T) {
 			"answered with 500, and a delete makes the handler panic, so that its client gets no answer at all",
 		FalseIf:     world.EtcdDropsTheElse.Shows(`the raced patch was refused: 500: invalid OptimisticPut response: \[\]$`),
 		AlsoFalseIf: []world.World{world.EtcdDropsTheElseOfADelete.Shows(`the raced delete was refused: .*stream error`)},
-		Read:        source.Func("go.etcd.io/etcd/client/v3/kubernetes", "(*Client).OptimisticDelete"),
+		Read:        source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticDelete"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		race := func(what string, do func() error) {
@@ -561,8 +575,8 @@ func TestWithoutTheElseBranchARacedWriteEndsInAnErrorOfTheServer(t *testing.T) {
 func TestAfterAFailedCompareTheUpdateIsDecidedAnewOnTheFreshObject(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "GU9", From: "+", Part: "what the compare buys",
-		Says: "after a failed compare the whole update is decided anew on the fresh object: patch, defaults, validation and " +
-			"admission; what was allowed on the old one may now be refused",
+		Says: "after a failed compare a patch is made and validated anew, on the fresh object: what was allowed on the old " +
+			"one may now be refused",
 		Why: "a retry by the server is a new decision, and no replay of the old bytes: a rule that the rival has just put " +
 			"in force is not slipped past",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`an immutable ConfigMap was changed`),

@@ -38,8 +38,9 @@ var chapters = []lesson.Chapter{
 	},
 	{
 		File: "guaranteedupdate_test.go", Title: "the transaction behind it",
-		Intro: "Every write ends in one etcd transaction: a compare, a then branch and an else branch. This chapter reads it " +
-			"in the source, watches it on the wire, and takes it apart to see what each piece buys.",
+		Intro: "What changes an object is one etcd transaction: a compare, a then branch and, except in the create of a POST, " +
+			"an else branch. This chapter reads it in the source, watches it on the wire, and takes it apart to see what each " +
+			"piece buys.",
 	},
 	{
 		File: "opaque_token_test.go", Title: "treat the token as opaque",

@@ -1,10 +1,6 @@
 package lab
 
-import (
-	"fmt"
-
-	"modrev/helpers/wire"
-)
+import "modrev/helpers/wire"
 
 // CreateWithFinalizer creates an object that carries one finalizer: a delete then only marks it, until
 // somebody takes the finalizer away. There is no controller here that would.
@@ -35,7 +31,10 @@ func (l *Lab) Exists(o *Object) bool {
 // its name. sent makes what is sent from what was read. It returns the object as it was read, the requests
 // for it from the replace on, and the answer to the replace.
 func (l *Lab) RaceForTheLastFinalizer(recreate bool, sent func(*Object) *Object) (marked *Object, seen wire.Requests, answer *Object, err error) {
-	name := fmt.Sprintf("shelf-%t", recreate)
+	name := "shelf"
+	if recreate {
+		name = "lamp" // a lesson that wants both has two objects
+	}
 	l.CreateWithFinalizer(name, "modrev.example/hold", "color=red")
 	l.Delete(name)
 	marked = l.Get(name)

@@ -92,14 +92,15 @@ D1 and D2 are the two documents behind the book: "resourceVersion is etcd's mod_
 
   token             a resourceVersion, as a client holds and sends it
   writer, rival     two clients with the same rights; others have names that say who they are
-  shelf, Shelf      the object of most lessons: a ConfigMap, or a custom resource of the lesson's own
+  shelf, Shelf      the object of most lessons: a ConfigMap, or a custom resource of its own
   wire              what kube-apiserver asked etcd, and what etcd answered:
     Range KEY         reads one key (KEY*: all keys with that prefix)
     Txn if … then …   writes only if the compare holds; "else Get" returns the value if it does not
     no Txn            nothing was stored, also when the answer was 200
 
 After its steps each lesson runs once more "in a world where" one thing is falsified on purpose, on
-its way between client, apiserver and etcd. There the claim must break: EXPECTED and OBSERVED show how.
+its way between client, apiserver and etcd. There the claim must break: EXPECTED and OBSERVED show
+how.
 `
 
 func (p printer) page(r run) {

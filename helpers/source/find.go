@@ -210,7 +210,7 @@ func funcLabel(typ string, pointer bool, name string) string {
 	case pointer:
 		return "(*" + typ + ")." + name
 	default:
-		return "(" + typ + ")." + name
+		return typ + "." + name
 	}
 }
 

@@ -57,7 +57,8 @@ type Location struct {
 	Module, Version string
 	// File is the path below the root of the module, with forward slashes.
 	File string
-	// Func is the declaration with the receiver that it has there, such as "(*store).Create".
+	// Func is the declaration with the receiver that it has there, as Go writes it: "(*store).Create" where it
+	// is a pointer, "Client.OptimisticPut" where it is not.
 	Func string
 	// Line is the line of the declaration, counted from 1.
 	Line int

@@ -51,7 +51,7 @@ func TestRefsAreFoundInThePinnedSource(t *testing.T) {
 		{source.Func("k8s.io/apimachinery/pkg/apis/meta/v1", "ObjectMeta.ResourceVersion"), "k8s.io/apimachinery", staging, "pkg/apis/meta/v1/types.go", "ObjectMeta.ResourceVersion"},
 		{source.Func("k8s.io/apimachinery/pkg/apis/meta/v1", "StatusReasonConflict"), "k8s.io/apimachinery", staging, "pkg/apis/meta/v1/types.go", "StatusReasonConflict"},
 		{source.Func("k8s.io/client-go/util/retry", "DefaultRetry"), "k8s.io/client-go", staging, "util/retry/util.go", "DefaultRetry"},
-		{source.Func("go.etcd.io/etcd/client/v3/kubernetes", "(*Client).OptimisticPut"), "go.etcd.io/etcd/client/v3", "", "kubernetes/client.go", "(Client).OptimisticPut"},
+		{source.Func("go.etcd.io/etcd/client/v3/kubernetes", "(*Client).OptimisticPut"), "go.etcd.io/etcd/client/v3", "", "kubernetes/client.go", "Client.OptimisticPut"},
 		{source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Interface.OptimisticPut"), "go.etcd.io/etcd/client/v3", "", "kubernetes/interface.go", "Interface.OptimisticPut"},
 		{source.Func("go.etcd.io/etcd/server/v3/storage/mvcc", "(*keyIndex).put"), "go.etcd.io/etcd/server/v3", "", "storage/mvcc/key_index.go", "(*keyIndex).put"},
 		{source.Func("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptimisticLock"), "sigs.k8s.io/controller-runtime", "", "pkg/client/patch.go", "MergeFromWithOptimisticLock"},
@@ -113,7 +113,7 @@ func TestAnUpdateOfThePinnedVersionIsComparedByEtcdsClient(t *testing.T) {
 	assert.Greater(t, chain.Steps[0].CallLine, chain.Steps[0].Line)
 	assert.Equal(t, "go.etcd.io/etcd/client/v3", chain.Steps[1].Module)
 	assert.Equal(t, "kubernetes/client.go", chain.Steps[1].File)
-	assert.Equal(t, "(Client).OptimisticPut", chain.Steps[1].Func)
+	assert.Equal(t, "Client.OptimisticPut", chain.Steps[1].Func)
 	assert.Equal(t, `Compare(ModRevision(key), "=", expectedRevision)`, chain.If[0].String())
 	assert.Equal(t, "OpPut(key, value)", chain.Then[0].String())
 	assert.Equal(t, "OpGet(key), when GetOnFailure", chain.Else[0].String())
@@ -285,7 +285,7 @@ func TestInAnAlteredSourceTheAnswerIsAnother(t *testing.T) {
 				assert.Contains(t, c.String(), "after a second read by (*store).getCurrentState")
 			}},
 		{name: "there is no comparison", alter: in(client, "client.go", "txn := k.KV.Txn(ctx).If(", "txn := k.KV.Txn(ctx)\n_ = append([]clientv3.Cmp{}, "),
-			err: []string{"(*store).GuaranteedUpdate", "has no comparison", "kubernetes/client.go (Client).OptimisticPut"}},
+			err: []string{"(*store).GuaranteedUpdate", "has no comparison", "kubernetes/client.go Client.OptimisticPut"}},
 		{name: "the client has no such method", alter: in(client, "client.go", "OptimisticPut(", "HopefulPut("),
 			err: []string{"calls Interface.OptimisticPut (pkg/storage/etcd3/store.go:", "no type that leads to etcd implements it"}},
 		{name: "the function has another name", alter: in(etcd3, "store.go", ") GuaranteedUpdate(", ") GuaranteedUpdates("),

@@ -3,6 +3,7 @@ package world
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"path"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"modrev/helpers/lab"
@@ -108,9 +110,15 @@ var ClientPinsItsFirstToken = Custom("the client puts the token that it read fir
 // wherever the caller has sent none.
 var LibraryFillsInTheToken = Custom("the client's library fills in the newest token where there is none", func(l *lab.Lab) {
 	l.Wire.AddHTTP(&wire.HTTPRule{
-		When:    func(c *wire.Call) bool { return c.Verb == http.MethodPut && c.Token == "" },
-		Note:    "the library filled in a token",
-		Request: func(_ *http.Request, body []byte) []byte { return withCurrentToken(l, body) },
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut && c.Token == "" },
+		Note: "the library filled in a token",
+		Request: func(q *http.Request, body []byte) []byte {
+			now, err := l.As("library").TryRaw(http.MethodGet, q.URL.Path, "", nil)
+			if err != nil {
+				return body
+			}
+			return editToken(body, strconv.FormatInt(sentToken(now), 10))
+		},
 	})
 })
 
@@ -132,15 +140,48 @@ func withCurrentToken(l *lab.Lab, body []byte) []byte {
 	return editToken(body, token)
 }
 
-// LibraryCreatesWhatIsMissing is the world in which a client library sends a create where the caller wanted
-// to replace.
-var LibraryCreatesWhatIsMissing = Custom("the client's library creates what it is to replace", func(l *lab.Lab) {
+// ServerCreatesWhatIsMissing is the world in which a replace of what does not exist is answered, for every
+// kind, by creating it.
+var ServerCreatesWhatIsMissing = Custom("the server creates whatever a replace does not find", func(l *lab.Lab) {
 	l.Wire.AddHTTP(&wire.HTTPRule{
 		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut },
-		Note: "sent as a create",
-		Request: func(q *http.Request, body []byte) []byte {
-			q.Method, q.URL.Path = http.MethodPost, path.Dir(q.URL.Path)
-			return editToken(body, "") // a create that carries one is answered with 500
+		Note: "created, if it is missing",
+		Answer: func(resp *http.Response, body []byte) []byte {
+			if resp.StatusCode != http.StatusNotFound {
+				return body
+			}
+			sent, err := resp.Request.GetBody()
+			if err != nil {
+				return body
+			}
+			defer sent.Close()
+			object, err := io.ReadAll(sent)
+			if err != nil {
+				return body
+			}
+			created, err := l.As("server").TryRaw(http.MethodPost, path.Dir(resp.Request.URL.Path), "", object)
+			if err != nil {
+				return body
+			}
+			resp.StatusCode = http.StatusCreated
+			return created
+		},
+	})
+})
+
+// EveryRefusalIsAConflict is the world in which the server has one code and one reason for everything that
+// it refuses.
+var EveryRefusalIsAConflict = Custom("the server answers every refusal with 409 Conflict", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "every refusal is a conflict",
+		Answer: func(resp *http.Response, body []byte) []byte {
+			if resp.StatusCode < http.StatusBadRequest {
+				return body
+			}
+			resp.StatusCode = http.StatusConflict
+			return edit(body, func(o map[string]any) {
+				o["code"], o["reason"] = http.StatusConflict, metav1.StatusReasonConflict
+			})
 		},
 	})
 })

@@ -151,3 +151,24 @@ var TokensAreText = Custom("the server compares tokens as text", func(l *lab.Lab
 		Request: func(_ *http.Request, body []byte) []byte { return editToken(body, "1") },
 	})
 })
+
+// DeletesReadNumbers is the world in which the resourceVersion in a delete's preconditions is read as it is in a
+// replace: as a number, of which 0 is none.
+var DeletesReadNumbers = Custom("the version in a delete's preconditions is read as a number", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodDelete },
+		Note: "its version was read as a number",
+		Request: func(_ *http.Request, body []byte) []byte {
+			return edit(body, func(o map[string]any) {
+				preconditions, _ := o["preconditions"].(map[string]any)
+				text, _ := preconditions["resourceVersion"].(string)
+				number := strings.TrimLeft(text, "0")
+				if number == "" {
+					delete(preconditions, "resourceVersion")
+					return
+				}
+				preconditions["resourceVersion"] = number
+			})
+		},
+	})
+})
