@@ -3,7 +3,6 @@
 package modrev
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -1768,8 +1767,9 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 			"to the next step, and where that is a live reading, what it shows leads to the one after",
 		Why: "to treat every error as a conflict repeats what can never succeed, and to treat every 409 alike retries what " +
 			"no retry can settle, or reads again what was never stored",
-		FalseIf: world.AGatewayHidesTheReason.Shows(`apply to another's field: 409 Conflict, read it live`),
+		FalseIf: world.AGatewayHidesTheReason.Shows(`a create in a namespace that is not: 404 NotFound, let go`),
 		AlsoFalseIf: []world.World{
+			world.RefusalsLoseTheirCauses.Shows(`apply to another's field: 409 Conflict, read it live`),
 			world.ClientDropsThePreconditions.Shows(`delete, stale token: 200, go on`),
 			world.EtcdIgnoresTheCompare.Shows(`create under a busy quota: 200, go on`),
 		},
@@ -1778,11 +1778,11 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		moved := l.Create("moved", "color=red")
-		l.Settle(l.Rival().Set("moved", "color=blue"))
+		l.Rival().Set("moved", "color=blue")
 		gone := l.Create("gone", "color=red")
 		l.Delete("gone")
 		old := l.Create("again", "color=red")
-		l.Recreate("again", "color=white")
+		l.Settle(l.Recreate("again", "color=white"))
 		leaving := l.New("leaving", "color=red")
 		leaving.SetFinalizers([]string{"modrev.example/wait"})
 		_, err := l.TryCreateObject(leaving)
@@ -1804,7 +1804,7 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 					got += ", " + string(c)
 				}
 			}
-			if kind := lab.DetailsOf(err).Kind; apierrors.IsConflict(err) && kind != "" {
+			if kind := lab.DetailsOf(err).Kind; apierrors.IsConflict(err) && kind != "" || kind == "namespaces" {
 				got += ", " + kind
 			}
 			l.Expect(step == next && got == want && stored == answer.No, what+": "+want+", "+next.String()+", nothing stored",
@@ -1823,6 +1823,9 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 			replace(l.AsBearer("nobody", "not-issued"), shelf))
 		try("a user without a role", "403 Forbidden", answer.GetTheRight, replace(l.AsUser("stranger"), moved))
 		try("a replace after a delete", "404 NotFound", answer.LetGo, replace(l.Client, gone))
+		nowhere := strings.ReplaceAll(l.Path(""), l.Namespace, "nowhere")
+		try("a create in a namespace that is not", "404 NotFound, namespaces", answer.MendTheRequest,
+			ignore(l.TryRaw(http.MethodPost, nowhere, "", []byte(`{"metadata":{"name":"shelf"}}`))))
 		watch, err := shelves.TryWatch(metav1.ListOptions{ResourceVersion: "1"})
 		l.Step(err, "watching from revision 1")
 		try("a watch from revision 1", "410 Expired", answer.ListAgain, ignore(watch.TryNext()))
@@ -1857,9 +1860,9 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 			}
 			table.Row(what, strings.TrimPrefix(got, "409 "), step, then)
 		}
-		face("create under a taken name", "409 AlreadyExists", answer.ReadIt, nil, "shelf", answer.SeeWhoseItIs,
+		face("create of a name in use", "409 AlreadyExists", answer.ReadIt, nil, "shelf", answer.SeeWhoseItIs,
 			ignore(l.TryCreate("shelf", "color=green")))
-		face("the same while it is going", "409 AlreadyExists", answer.ReadIt, nil, "leaving", answer.WaitForItsEnd,
+		face("the same, being set free", "409 AlreadyExists", answer.ReadIt, nil, "leaving", answer.WaitForItsEnd,
 			ignore(l.TryCreate("leaving", "color=green")))
 		face("apply to another's field", "409 Conflict, FieldManagerConflict", answer.SettleTheOwner, nil, "", 0,
 			ignore(l.TryApply("owned", "writer", false, "color=green")))
@@ -1872,14 +1875,9 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 			l.TryDelete("again", lab.UID(old)))
 		face("apply, uid of what is gone", "409 Conflict, configmaps", answer.ReadIt, gone, "gone", answer.LetGo,
 			ignore(l.TryApply("gone", "writer", false, "color=green", "metadata.uid="+string(gone.GetUID()))))
-		quota := l.LimitConfigMaps(50, 9)
-		var touch error
-		l.Wire.Add(&wire.Rule{When: wire.UpdateOf(quota), Note: "overtaken", Do: func(int) {
-			_, err := l.TryTouch(quota)
-			touch = cmp.Or(touch, err)
-		}})
+		stop := l.Busy(l.LimitConfigMaps(50, 9))
 		_, err = l.TryCreate("counted", "color=green")
-		l.Step(touch, "writing the quota")
+		stop()
 		face("create under a busy quota", "409 Conflict, resourcequotas", answer.SendItAgain, nil, "", 0, err)
 		table.End()
 
@@ -1887,7 +1885,7 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 		l.Say("Whoever is given one of these answers knows that what he sent was not stored. That holds for this 504 because of its cause " +
 			"ResourceVersionTooLarge: it refuses a read, and a read stores nothing; a 504 without that cause is no answer about " +
 			"a write (OT21b). A 500 is not among them: it may be a token that cannot be parsed, and then nothing was stored " +
-			"(OT43), or etcd's answer that got lost, and then nobody knows (OT21b); no reason and no cause tells which. " +
+			"(OT43), or etcd's answer that got lost, and then nobody knows (OT21b); no reason and no cause tells which. A 404 from /status may mean that there is no such subresource (OT13). " +
 			"In words, the messages tell the faces of 409 apart (CF8); a program reads the object instead.")
 
 		steps := l.Table("next step", "because")

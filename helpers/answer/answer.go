@@ -99,6 +99,9 @@ func ofStatus(err error, s metav1.Status, resource, kind string) (Step, Stored) 
 	case http.StatusForbidden:
 		return GetTheRight, No
 	case http.StatusNotFound:
+		if !isAbout(s.Details, resource, kind) {
+			return MendTheRequest, No // the namespace, for example
+		}
 		return LetGo, No
 	case http.StatusConflict:
 		return ofConflict(err, s, resource, kind), No
@@ -131,8 +134,8 @@ func ofConflict(err error, s metav1.Status, resource, kind string) Step {
 }
 
 // isAbout says whether the details of a refusal name the given resource or kind, or none at all. They name the
-// resource ("configmaps", "pods/binding") where a write was refused, and the kind ("ConfigMap") where the
-// preconditions of a delete were not met (BeforeDelete in k8s.io/apiserver/pkg/registry/rest).
+// resource ("configmaps", "pods/binding"), but the kind ("ConfigMap") where the preconditions of a delete were
+// not met, unless it was overtaken (BeforeDelete in k8s.io/apiserver/pkg/registry/rest).
 func isAbout(d *metav1.StatusDetails, resource, kind string) bool {
 	if d == nil || d.Kind == "" {
 		return true

@@ -49,6 +49,24 @@ var AGatewayHidesTheReason = Custom("a gateway replaces what the server says abo
 	})
 })
 
+// RefusalsLoseTheirCauses is the world in which a refusal reaches the client without the causes that the server
+// gave.
+var RefusalsLoseTheirCauses = Custom("a proxy takes the causes out of refusals", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "without its causes",
+		Answer: func(resp *http.Response, body []byte) []byte {
+			if resp.StatusCode < http.StatusBadRequest {
+				return body
+			}
+			return edit(body, func(o map[string]any) {
+				if details, ok := o["details"].(map[string]any); ok {
+					delete(details, "causes")
+				}
+			})
+		},
+	})
+})
+
 // TheFirst is the world in which the first request with an HTTP method never reaches the server.
 func TheFirst(method string) World {
 	return Custom("the first "+method+" never reaches the server", func(l *lab.Lab) {
