@@ -110,17 +110,20 @@ var ClientPinsItsFirstToken = Custom("the client puts the token that it read fir
 // wherever the caller has sent none.
 var LibraryFillsInTheToken = Custom("the client's library fills in the newest token where there is none", func(l *lab.Lab) {
 	l.Wire.AddHTTP(&wire.HTTPRule{
-		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut && c.Token == "" },
-		Note: "the library filled in a token",
-		Request: func(q *http.Request, body []byte) []byte {
-			now, err := l.As("library").TryRaw(http.MethodGet, q.URL.Path, "", nil)
-			if err != nil {
-				return body
-			}
-			return editToken(body, strconv.FormatInt(sentToken(now), 10))
-		},
+		When:    func(c *wire.Call) bool { return c.Verb == http.MethodPut && c.Token == "" },
+		Note:    "the library filled in a token",
+		Request: func(q *http.Request, body []byte) []byte { return withNewestToken(l, q, body) },
 	})
 })
+
+// withNewestToken is a body with the token that the object has at the server, as a library would find it out.
+func withNewestToken(l *lab.Lab, q *http.Request, body []byte) []byte {
+	now, err := l.As("library").TryRaw(http.MethodGet, q.URL.Path, "", nil)
+	if err != nil {
+		return body
+	}
+	return editToken(body, strconv.FormatInt(sentToken(now), 10))
+}
 
 // LibraryRefreshesTheToken is the world in which a client library replaces the caller's token by the newest
 // one before it sends a replace.
@@ -233,6 +236,21 @@ var NullsAreDropped = Custom("the client's encoder leaves out what is null", fun
 					delete(meta, "resourceVersion")
 				}
 			})
+		},
+	})
+})
+
+// NullMeansTheNewest is the world in which a client library takes a null for a wish to have the newest token
+// filled in.
+var NullMeansTheNewest = Custom("the client's library fills in the newest token for null", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Format == "merge patch" },
+		Note: "null became a token",
+		Request: func(q *http.Request, body []byte) []byte {
+			if !bytes.Contains(body, []byte(`"resourceVersion":null`)) {
+				return body
+			}
+			return withNewestToken(l, q, body)
 		},
 	})
 })
