@@ -467,6 +467,7 @@ func TestTwoKeysOfOneEtcdTransactionShareAResourceVersion(t *testing.T) {
 		l.Step(err, "writing both keys in one transaction, behind the apiserver's back")
 		shared := strconv.FormatInt(resp.Header.Revision, 10)
 
+		l.Create("gap", "a=1") // so that the fence is not at the next revision, which a false world uses
 		fence := shelves.Create("fence", "color=red")
 		l.Settle(fence) // the cache takes in one event after the other
 
