@@ -1882,7 +1882,8 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 		table.End()
 
 		l.Blank()
-		l.Say("Whoever is given one of these answers knows that what he sent was not stored. That holds for this 504 because of its cause " +
+		l.Say("Whoever is given one of these answers knows that this request stored nothing; an earlier attempt of it may have done so, " +
+			"one of client-go's own included (OT21c, OT22, OT23). It holds for this 504 because of its cause " +
 			"ResourceVersionTooLarge: it refuses a read, and a read stores nothing; a 504 without that cause is no answer about " +
 			"a write (OT21b). A 500 is not among them: it may be a token that cannot be parsed, and then nothing was stored " +
 			"(OT43), or etcd's answer that got lost, and then nobody knows (OT21b); no reason and no cause tells which. A 404 from /status may mean that there is no such subresource (OT13). " +

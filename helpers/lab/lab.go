@@ -398,7 +398,11 @@ func StaleText(o *Object) string {
 // Stored expects that etcd holds an object with the given fields ("color=blue") and without those that
 // are written with a minus ("-size").
 func (l *Lab) Stored(o *Object, fields ...string) {
-	got := l.Of(kindOf(o)).Peek(o.GetName())
+	l.holds(l.Of(kindOf(o)).Peek(o.GetName()), fields...)
+}
+
+// holds is what Stored expects of what it has read.
+func (l *Lab) holds(got *Object, fields ...string) {
 	for _, f := range fields {
 		if name, absent := strings.CutPrefix(f, "-"); absent {
 			v, ok := lookup(got, name)

@@ -13,10 +13,12 @@ import (
 // write starts from that cache; where a lesson counts requests, it says how far the cache has come. (A read
 // that is not older than a version waits for it: WaitUntilFreshAndGet in
 // k8s.io/apiserver/pkg/storage/cacher.)
-func (l *Lab) Settle(o *Object) {
+func (l *Lab) Settle(o *Object) { l.quiet().settle(o) }
+
+func (c *Client) settle(o *Object) {
 	k := kindOf(o)
-	_, err := l.quiet().Of(k).In(o.GetNamespace()).TryGetAt(o.GetName(), o.GetResourceVersion())
-	l.Step(err, fmt.Sprintf("waiting until kube-apiserver's cache holds %s/%s at %s", k.Resource, o.GetName(), o.GetResourceVersion()))
+	_, err := c.Of(k).In(o.GetNamespace()).TryGetAt(o.GetName(), o.GetResourceVersion())
+	c.lab.Step(err, fmt.Sprintf("waiting until kube-apiserver's cache holds %s/%s at %s", k.Resource, o.GetName(), o.GetResourceVersion()))
 }
 
 // TryTouch puts the bytes that etcd holds under a key once more, behind kube-apiserver's back: nothing but

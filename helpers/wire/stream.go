@@ -60,6 +60,9 @@ func (s *watchStream) RecvMsg(m any) error {
 	if !ok {
 		return nil
 	}
+	if q.GetProgressRequest() != nil {
+		s.askedForProgress()
+	}
 	if create := q.GetCreateRequest(); create != nil {
 		r := &Request{
 			Method: Watch, From: s.from, Key: string(create.Key), End: string(create.RangeEnd), Revision: create.StartRevision,
@@ -76,6 +79,17 @@ func (s *watchStream) RecvMsg(m any) error {
 		s.mu.Unlock()
 	}
 	return nil
+}
+
+// askedForProgress tells the frozen watches of the stream that something waits for their caches.
+func (s *watchStream) askedForProgress() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, wt := range s.byID {
+		if f := s.frozen(wt); f != nil {
+			f.once.Do(func() { close(f.asked) })
+		}
+	}
 }
 
 func (s *watchStream) SendMsg(m any) error {
@@ -267,13 +281,16 @@ type Frozen struct {
 	mu   sync.Mutex
 	kept []int64
 	news chan struct{}
+
+	once  sync.Once
+	asked chan struct{} // closed when kube-apiserver has asked for progress
 }
 
 // Freeze stops the events of the watches that kube-apiserver keeps on a key (for a resource, the prefix
 // that ends in a slash, such as /registry/shelves.example/shelves/). It freezes only watches that were
 // created while this Tap was open: a lesson freezes the cache of a resource of its own.
 func (t *Tap) Freeze(key string) *Frozen {
-	f := &Frozen{tap: t, key: key, news: make(chan struct{}, 1)}
+	f := &Frozen{tap: t, key: key, news: make(chan struct{}, 1), asked: make(chan struct{})}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -324,6 +341,18 @@ func (f *Frozen) Holds(ctx context.Context, revision int64) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+	}
+}
+
+// Asked waits until kube-apiserver asks etcd how far the frozen watch has come. It does so for a read that
+// waits for the cache which the watch feeds, and only then (ConditionalProgressRequester in
+// k8s.io/apiserver/pkg/storage/cacher/progress).
+func (f *Frozen) Asked(ctx context.Context) error {
+	select {
+	case <-f.asked:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

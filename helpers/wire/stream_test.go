@@ -58,6 +58,12 @@ func (s *watching) ask(key string) {
 	require.NoError(s.t, s.etcd.RecvMsg(&pb.WatchRequest{}))
 }
 
+func (s *watching) askProgress() {
+	s.t.Helper()
+	s.pipe.in <- &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
+	require.NoError(s.t, s.etcd.RecvMsg(&pb.WatchRequest{}))
+}
+
 func (s *watching) send(resp *pb.WatchResponse) {
 	s.t.Helper()
 	require.NoError(s.t, s.etcd.SendMsg(resp))
@@ -188,6 +194,23 @@ func TestAWatchStaysFrozenUntilTheLastFreezeIsReleased(t *testing.T) {
 	assert.Equal(t, []int64{7}, second.Kept())
 	second.Release()
 	assert.Equal(t, []int64{7}, revisionsOf(s.next()))
+	s.end()
+}
+
+func TestAFrozenWatchKnowsWhenSomethingWaitsForIt(t *testing.T) {
+	w := &Wire{}
+	tap := w.Tap("gu5-1")
+	mine := shelvesOf("gu5-1")
+	s := watchThrough(t, w)
+	s.create(0, mine)
+	s.askProgress() // before the frost: of no interest
+	frozen := tap.Freeze(mine)
+	gone, cancel := context.WithCancelCause(t.Context())
+	cancel(assert.AnError)
+	require.ErrorIs(t, frozen.Asked(gone), assert.AnError)
+	s.askProgress()
+	s.askProgress()
+	require.NoError(t, frozen.Asked(t.Context()))
 	s.end()
 }
 

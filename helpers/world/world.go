@@ -201,6 +201,34 @@ var AProxyStripsTheRevision = Custom("a proxy strips the resourceVersion paramet
 	})
 })
 
+// NotOlderThanIsIgnored is the world in which a read "not older than" a revision gets whatever the cache has.
+var NotOlderThanIsIgnored = Custom("a read not older than a revision is answered with what the cache has", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: `"0" was put in the place of the revision`,
+		When: func(c *wire.Call) bool { return c.Query.Get("resourceVersionMatch") == "NotOlderThan" },
+		Request: func(q *http.Request, body []byte) []byte {
+			query := q.URL.Query()
+			query.Set("resourceVersion", "0")
+			q.URL.RawQuery = query.Encode()
+			return body
+		},
+	})
+})
+
+// EtcdUnderstatesItsRevision is the world in which etcd, when a read finds no key, reports a revision that it
+// had long ago. This is how kube-apiserver asks how far the store has come.
+var EtcdUnderstatesItsRevision = Custom("etcd says that the store has not come as far as it has", func(l *lab.Lab) {
+	l.Wire.Add(&wire.Rule{
+		When: func(r *wire.Request) bool { return r.Method == wire.Range && r.End == "" },
+		Note: "understated",
+		Answer: func(m proto.Message) {
+			if resp := m.(*pb.RangeResponse); len(resp.Kvs) == 0 {
+				resp.Header.Revision = 1
+			}
+		},
+	})
+})
+
 // TheStoreIgnoresTheRevision is the world in which the store answers every read with what is current.
 var TheStoreIgnoresTheRevision = Custom("the store answers a read of an old revision with what is current", func(l *lab.Lab) {
 	l.Wire.Add(&wire.Rule{
