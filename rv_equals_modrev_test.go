@@ -571,6 +571,9 @@ func TestAReadSaysHowOldItsAnswerMayBe(t *testing.T) {
 		shelves.Create("g", "color=red")
 		second := list("limit 9, page 2", nil, metav1.ListOptions{Limit: 9, Continue: first.GetContinue()})
 		table.End()
+		l.Blank()
+		l.Say("The cache is kube-apiserver's own. Where it lags, the news of the last create was kept from it until the list had " +
+			"been answered or was seen to wait.")
 		l.Expect(second.GetResourceVersion() == first.GetResourceVersion() && len(second.Items) == 5,
 			"page 2 stays with the revision of page 1, and does not know g",
 			"page 2 holds %d items at %s", len(second.Items), second.GetResourceVersion())
@@ -628,7 +631,8 @@ func TestACompactedRevisionIsGoneAndTheWayBackIsAFreshList(t *testing.T) {
 		l.Expect(token != "", "the refusal brings a new continue token", "it brings none: %s", l.Describe(err))
 		page2, err := shelves.TryList(metav1.ListOptions{Limit: 1, Continue: token})
 		l.Step(err, "going on with the new token")
-		l.Say("It brings a continue token with which the list goes on, at another revision: page 1 was at %s, page 2 is at %s.",
+		l.Say("Page 2 of a list whose revision is gone is refused in the same way. That refusal brings a continue token with "+
+			"which the list goes on, at another revision: page 1 was at %s, page 2 is at %s.",
 			page1.GetResourceVersion(), page2.GetResourceVersion())
 		l.Expect(page2.GetResourceVersion() != page1.GetResourceVersion() && len(page2.Items) == 1,
 			"the new token goes on at another revision", "page 2 is at %s", page2.GetResourceVersion())
