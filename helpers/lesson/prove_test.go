@@ -301,7 +301,7 @@ func TestALessonThatWaitsTooLongSaysWhatForBeforeTheRunIsCutOff(t *testing.T) {
 	page, passes := example(t, "waits", "-test.timeout=5300ms")
 	assert.False(t, passes)
 	assert.Contains(t, strings.Join(page, "\n"),
-		"OBSERVED  waiting for the dawn: go test's -timeout is about to end the run")
+		"OBSERVED  waiting for the dawn: go test's -timeout, ")
 }
 
 func TestTogetherRunsAllLessonsAtOnce(t *testing.T) {
