@@ -1169,9 +1169,9 @@ func TestNoInterleavingOfConcurrentClientsBreaksIt(t *testing.T) {
 func TestRemovingTheLastFinalizerDoesNotHonourTheToken(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF12", From: "+",
-		Says: "warning: removing the last finalizer of an object that is being deleted is a delete, and it does not honour the token: a replace with the current " +
-			"token, overtaken by another write, is answered with 200 and the write is gone; overtaken by delete and create, " +
-			"the new object is deleted",
+		Says: "warning: removing the last finalizer of an object that is being deleted is a delete, and it does not honour the " +
+			"token: a replace with the current token, overtaken by another write, is answered with 200 and the write is gone; " +
+			"overtaken by delete and create, a replace without a uid deletes the new object",
 		Why: "the token is compared once, and then the apiserver deletes with the uid as its only precondition, as often as " +
 			"it takes; a finalizer's last word is not protected as every other replace is",
 		FalseIf: world.ClientsSendTheUID.Shows(`overtaken by delete and create: 409 Conflict: .*UID in precondition`),
