@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
@@ -34,12 +36,29 @@ func AsProtobuf(stored []byte) ([]byte, error) {
 	return out, nil
 }
 
-func encodeStored(stored []byte, as runtime.Encoder) ([]byte, error) {
+// WithStoredToken is a stored object of one of Kubernetes' own kinds that holds a resourceVersion, as
+// protobuf.
+func WithStoredToken(stored []byte, token string) ([]byte, error) {
+	out, err := encodeStored(stored, protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), func(o metav1.Object) { o.SetResourceVersion(token) })
+	if err != nil {
+		return nil, fmt.Errorf("putting a resourceVersion into a stored object: %w", err)
+	}
+	return out, nil
+}
+
+func encodeStored(stored []byte, as runtime.Encoder, edits ...func(metav1.Object)) ([]byte, error) {
 	o, kind, err := scheme.Codecs.UniversalDeserializer().Decode(stored, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	o.GetObjectKind().SetGroupVersionKind(*kind)
+	for _, edit := range edits {
+		accessor, err := meta.Accessor(o)
+		if err != nil {
+			return nil, err
+		}
+		edit(accessor)
+	}
 	return runtime.Encode(as, o)
 }
 

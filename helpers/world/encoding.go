@@ -11,15 +11,25 @@ import (
 // StoredInAnotherEncoding is the world in which what is put into etcd arrives there in another encoding, with
 // the same content: what kube-apiserver would store is never byte for byte what is stored.
 var StoredInAnotherEncoding = Custom("etcd holds objects in another encoding than the server's", func(l *lab.Lab) {
+	putsBecome(l, "put in another encoding", lab.OtherEncoding)
+})
+
+// ObjectsAreStoredWithANumber is the world in which what is put into etcd holds a resourceVersion.
+var ObjectsAreStoredWithANumber = Custom("objects are stored with a resourceVersion in them", func(l *lab.Lab) {
+	putsBecome(l, "put with a number in it", func(value []byte) ([]byte, error) { return lab.WithStoredToken(value, "1") })
+})
+
+// putsBecome changes what transactions put, where that can be done.
+func putsBecome(l *lab.Lab, note string, change func(value []byte) ([]byte, error)) {
 	l.Wire.Add(wire.AlterTxn(
 		func(r *wire.Request) bool { return r.Method == wire.Txn && len(r.Then) == 1 && r.Then[0].Kind == "Put" },
-		"put in another encoding", func(txn *pb.TxnRequest) {
+		note, func(txn *pb.TxnRequest) {
 			put := txn.Success[0].GetRequestPut()
-			if value, err := lab.OtherEncoding(put.Value); err == nil {
+			if value, err := change(put.Value); err == nil {
 				put.Value = value
 			}
 		}))
-})
+}
 
 // ReadsAreProtobuf is the world in which etcd's answer to a read of a key is in the encoding that the server
 // would give it, whatever is stored.

@@ -167,9 +167,8 @@ var AnEventIsSwallowed = Custom("an event gets lost between etcd and the apiserv
 // EachKeyHasARevisionOfItsOwn is the world in which etcd gives the second key of a transaction the next
 // revision.
 var EachKeyHasARevisionOfItsOwn = Custom("etcd gives each key of a transaction a revision of its own", func(l *lab.Lab) {
-	second := func(r *wire.Request) bool { return strings.HasSuffix(r.Key, "/b") }
 	l.Wire.Add(&wire.Rule{
-		When: func(r *wire.Request) bool { return r.Method == wire.Range && second(r) },
+		When: func(r *wire.Request) bool { return r.Method == wire.Range && isSecond(r) },
 		Note: "reported one revision later",
 		Answer: func(m proto.Message) {
 			for _, kv := range m.(*pb.RangeResponse).Kvs {
@@ -177,11 +176,60 @@ var EachKeyHasARevisionOfItsOwn = Custom("etcd gives each key of a transaction a
 			}
 		},
 	})
+	EachEventHasARevisionOfItsOwn.Bend(l)
+})
+
+// EachEventHasARevisionOfItsOwn is the world in which a watch of etcd's tells the second key of a transaction
+// under the next revision.
+var EachEventHasARevisionOfItsOwn = Custom("etcd's watch gives each key of a transaction a revision of its own", func(l *lab.Lab) {
 	l.Wire.Add(&wire.Rule{
-		When: func(r *wire.Request) bool { return r.Method == wire.Event && second(r) && r.Found[0].Version > 1 },
+		When: func(r *wire.Request) bool { return r.Method == wire.Event && isSecond(r) && r.Found[0].Version > 1 },
 		Note: "reported one revision later",
 		Request: func(m proto.Message) {
 			m.(*mvccpb.Event).Kv.ModRevision++
+		},
+	})
+})
+
+// isSecond says whether a request is for the object that a lesson calls b.
+func isSecond(r *wire.Request) bool { return strings.HasSuffix(r.Key, "/b") }
+
+// UpdatesStartTheKeyAnew is the world in which an update deletes the key first.
+var UpdatesStartTheKeyAnew = Custom("an update deletes the key and creates it anew", func(l *lab.Lab) {
+	l.Wire.Add(wire.AlterTxn(
+		func(r *wire.Request) bool { return hasCompare(r) && r.Then[0].Kind == "Put" },
+		"the key was deleted first", func(txn *pb.TxnRequest) {
+			if _, err := l.Etcd().Delete(l.Context(), string(txn.Compare[0].Key)); err == nil {
+				txn.Compare = nil // it would no longer hold
+			}
+		}))
+})
+
+// ListsReportTheFuture is the world in which a list reports a revision that the store has not reached.
+var ListsReportTheFuture = Custom("a list reports a revision that the store has not reached", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "answered with a number from the future",
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodGet },
+		Answer: func(_ *http.Response, body []byte) []byte {
+			return edit(body, func(o map[string]any) {
+				if _, list := o["items"]; list {
+					o["metadata"].(map[string]any)["resourceVersion"] = "1000000000"
+				}
+			})
+		},
+	})
+})
+
+// DryRunsAreReal is the world in which writes lose their dryRun parameter on the way.
+var DryRunsAreReal = Custom("a proxy strips the dryRun parameter from writes", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "no longer a dry run",
+		When: func(c *wire.Call) bool { return c.Query.Get("dryRun") != "" },
+		Request: func(q *http.Request, body []byte) []byte {
+			query := q.URL.Query()
+			query.Del("dryRun")
+			q.URL.RawQuery = query.Encode()
+			return body
 		},
 	})
 })
@@ -195,6 +243,20 @@ var AProxyStripsTheRevision = Custom("a proxy strips the resourceVersion paramet
 			query := q.URL.Query()
 			query.Del("resourceVersion")
 			query.Del("resourceVersionMatch")
+			q.URL.RawQuery = query.Encode()
+			return body
+		},
+	})
+})
+
+// ZeroAsksForTheNewest is the world in which a read that takes anything the cache has asks for the newest.
+var ZeroAsksForTheNewest = Custom(`a read with "0" is taken for one without a number`, func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: `"0" was taken out`,
+		When: func(c *wire.Call) bool { return c.Query.Get("resourceVersion") == "0" },
+		Request: func(q *http.Request, body []byte) []byte {
+			query := q.URL.Query()
+			query.Del("resourceVersion")
 			q.URL.RawQuery = query.Encode()
 			return body
 		},
