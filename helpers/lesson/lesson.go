@@ -230,7 +230,7 @@ func defect(w world.World, r run) error {
 	case r.skipped != "":
 		return fmt.Errorf("it was skipped there (%s)", r.skipped)
 	case r.failure == nil:
-		return errors.New("nothing failed there: the lesson does not notice when its claim is false")
+		return errors.New("nothing failed there: either the lesson does not notice when its claim is false, or this world does not make it false")
 	case r.failure.Stuck:
 		return errors.New("a step failed there, before the claim could be put to the test")
 	case !regexp.MustCompile(w.Sign).MatchString(r.failure.Observed):

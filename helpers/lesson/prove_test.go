@@ -243,7 +243,7 @@ func TestABrokenLessonExplainsItself(t *testing.T) {
 
 func TestALessonThatProvesNothingIsADefect(t *testing.T) {
 	for name, defect := range map[string]string{
-		"proves nothing":             "nothing failed there: the lesson does not notice when its claim is false.",
+		"proves nothing":             "nothing failed there: either the lesson does not notice when its claim is false, or this world does not make it false.",
 		"stuck in the false world":   "a step failed there, before the claim could be put to the test.",
 		"fails for another reason":   "it failed there for another reason than the claim's own: OBSERVED does not match \"it is green\".",
 		"skipped in the false world": "it was skipped there (nobody is there to look).",
