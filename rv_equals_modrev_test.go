@@ -619,8 +619,8 @@ func TestACompactedRevisionIsGoneAndTheWayBackIsAFreshList(t *testing.T) {
 
 		l.CompactTo(now)
 		after := l.Record(func() { err = exact() })
-		l.Show("GET shelves at revision "+old.GetResourceVersion()+", before the compaction", before)
-		l.Show("and after it", after)
+		l.Show("GET shelves at revision "+old.GetResourceVersion()+", when there was none yet, before the compaction", before)
+		l.Show("and after it", after.Only(wire.RangeStream))
 		l.Blank()
 		l.Say("%s", l.Describe(err))
 		l.Refused(err, "a list at a compacted revision", http.StatusGone, metav1.StatusReasonExpired)
@@ -631,8 +631,8 @@ func TestACompactedRevisionIsGoneAndTheWayBackIsAFreshList(t *testing.T) {
 		l.Expect(token != "", "the refusal brings a new continue token", "it brings none: %s", l.Describe(err))
 		page2, err := shelves.TryList(metav1.ListOptions{Limit: 1, Continue: token})
 		l.Step(err, "going on with the new token")
-		l.Say("Page 2 of a list whose revision is gone is refused in the same way. That refusal brings a continue token with "+
-			"which the list goes on, at another revision: page 1 was at %s, page 2 is at %s.",
+		l.Say("Page 2 of a list that was begun before is refused in the same way, with a continue token to go on with, at another "+
+			"revision: page 1 was at %s, page 2 is at %s.",
 			page1.GetResourceVersion(), page2.GetResourceVersion())
 		l.Expect(page2.GetResourceVersion() != page1.GetResourceVersion() && len(page2.Items) == 1,
 			"the new token goes on at another revision", "page 2 is at %s", page2.GetResourceVersion())

@@ -55,6 +55,8 @@ type usageError struct{ error }
 func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	if len(args) > 0 {
 		switch args[0] {
+		case "help":
+			return start(ctx, []string{"-h"}, out, errs)
 		case "wire":
 			return follow(ctx, args[1:], out, errs)
 		case "shell":

@@ -44,7 +44,7 @@ func (c *ControlPlane) LinkLog(path string) error {
 		return fmt.Errorf("listing the link %s: %w", path, err)
 	}
 	if err := os.Symlink(c.LogFile(), path); err != nil {
-		return fmt.Errorf("linking the log of kube-apiserver: %w", err)
+		return fmt.Errorf("the log of kube-apiserver cannot be linked at %s: %w: give a path in a folder that is there and that you can write to", path, err)
 	}
 	return nil
 }

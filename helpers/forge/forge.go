@@ -185,6 +185,9 @@ func (o Options) check(ctx context.Context) error {
 		}
 		var config net.ListenConfig
 		l, err := config.Listen(ctx, "tcp", o.EtcdAddress)
+		if err != nil && !errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("etcd cannot be served on %s: %w: give another address on loopback, such as 127.0.0.1:2379", o.EtcdAddress, err)
+		}
 		if err != nil {
 			return fmt.Errorf("etcd cannot be served on %s, something else is there already: end that, or give another port: %w", o.EtcdAddress, err)
 		}

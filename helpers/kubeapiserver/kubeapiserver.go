@@ -79,7 +79,7 @@ func Find(ctx context.Context, o Options) (Binary, error) {
 
 // prebuilt returns the kube-apiserver in the folder dir, which KUBEBUILDER_ASSETS names.
 func prebuilt(ctx context.Context, dir string) (Binary, error) {
-	const remedy = "set " + AssetsVariable + " to what `setup-envtest use -p path` prints, or unset it to have kube-apiserver built"
+	const remedy = "set " + AssetsVariable + " to what `setup-envtest use -p path 1.37.x` prints, or unset it to have kube-apiserver built"
 	given := AssetsVariable + "=" + dir
 	if !filepath.IsAbs(dir) {
 		given += " (a relative path, and go test runs each package in its own folder)"

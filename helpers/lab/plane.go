@@ -89,6 +89,13 @@ func origin(ctx context.Context) string {
 	return ""
 }
 
+// StartError is why the control plane did not start, when it was asked to; nil if it did or was not asked.
+func (p *Plane) StartError() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
 // Started says whether the control plane runs.
 func (p *Plane) Started() bool {
 	p.mu.Lock()

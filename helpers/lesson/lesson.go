@@ -124,6 +124,9 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	p.attributes(c)
 	ctx, cancel := deadline(t)
 	defer cancel()
+	if err := unreadable(ctx, c, steps); err != nil {
+		t.Fatalf("%s was not read: %v", c.ID, err)
+	}
 
 	p.heading(c, filepath.Base(file))
 	p.paragraph(capital(c.Says) + ".")
@@ -141,6 +144,12 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	artifacts(t, &holds)
 	if holds.skipped != "" {
 		skip(t, c, holds.skipped)
+	}
+	if err := lab.Shared().StartError(); err != nil && holds.stuck() {
+		p.line("This lesson needs a control plane, and there is none:")
+		p.paragraph(err.Error())
+		t.Fail()
+		return
 	}
 	if holds.failure != nil {
 		p.failure(c, holds)
@@ -180,6 +189,21 @@ type run struct {
 	skipped string // the reason
 }
 
+// stuck says whether a step on the way to the claim could not be done.
+func (r run) stuck() bool { return r.failure != nil && r.failure.Stuck }
+
+// unreadable says why a lesson need not begin: the time of the run is over, or it needs the control plane that an
+// earlier lesson could not start. That lesson has said why, and one line is enough for each that follows.
+func unreadable(ctx context.Context, c Claim, steps func(*lab.Lab)) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if lab.Shared().StartError() == nil || !try(ctx, c, nil, steps).stuck() {
+		return nil
+	}
+	return errors.New("the control plane did not start, and the first lesson that needed it says why")
+}
+
 // try runs the steps of a lesson in a lab of their own, in its own goroutine because a lesson ends by
 // runtime.Goexit when its claim does not hold.
 func try(ctx context.Context, c Claim, w *world.World, steps func(*lab.Lab)) run {
@@ -206,7 +230,7 @@ func defect(w world.World, r run) error {
 	case r.skipped != "":
 		return fmt.Errorf("it was skipped there (%s)", r.skipped)
 	case r.failure == nil:
-		return errors.New("nothing failed there: the lesson does not notice when its claim is false")
+		return errors.New("nothing failed there: either the lesson does not notice when its claim is false, or this world does not make it false")
 	case r.failure.Stuck:
 		return errors.New("a step failed there, before the claim could be put to the test")
 	case !regexp.MustCompile(w.Sign).MatchString(r.failure.Observed):
@@ -223,5 +247,6 @@ func deadline(t *testing.T) (context.Context, context.CancelFunc) {
 	if !ok {
 		return context.WithCancel(t.Context())
 	}
-	return context.WithDeadlineCause(t.Context(), end.Add(-spare), errors.New("go test's -timeout is about to end the run"))
+	return context.WithDeadlineCause(t.Context(), end.Add(-spare), fmt.Errorf(
+		"go test's -timeout, %v, is about to end the run: give a longer one, such as -timeout 1h", flag.Lookup("test.timeout").Value))
 }

@@ -21,7 +21,7 @@ import (
 // kube-apiserver writes more than one key.
 func Main(m *testing.M, chapters []Chapter) int {
 	flag.Parse()
-	if err := errors.Join(takeTrace(), drawing()); err != nil {
+	if err := errors.Join(takeTrace(), readTrace(), byID(), drawing()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}

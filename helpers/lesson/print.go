@@ -231,7 +231,7 @@ func artifacts(t *testing.T, r *run) {
 	}
 	world, head := "", "As the world is.\n\n"
 	if r.world != nil {
-		world, head = "-"+slug.ReplaceAllString(r.world.Where, "-"), "In a world where "+r.world.Where+".\n\n"
+		world, head = "-"+slug.ReplaceAllString(strings.ToLower(r.world.Where), "-"), "In a world where "+r.world.Where+".\n\n"
 	}
 	tape := lab.Kept{Name: "tape.txt", Write: func(path string) error {
 		return os.WriteFile(path, []byte(head+strings.Join(r.tape, "\n")+"\n"), 0o644)

@@ -243,7 +243,7 @@ func TestABrokenLessonExplainsItself(t *testing.T) {
 
 func TestALessonThatProvesNothingIsADefect(t *testing.T) {
 	for name, defect := range map[string]string{
-		"proves nothing":             "nothing failed there: the lesson does not notice when its claim is false.",
+		"proves nothing":             "nothing failed there: either the lesson does not notice when its claim is false, or this world does not make it false.",
 		"stuck in the false world":   "a step failed there, before the claim could be put to the test.",
 		"fails for another reason":   "it failed there for another reason than the claim's own: OBSERVED does not match \"it is green\".",
 		"skipped in the false world": "it was skipped there (nobody is there to look).",
@@ -301,7 +301,7 @@ func TestALessonThatWaitsTooLongSaysWhatForBeforeTheRunIsCutOff(t *testing.T) {
 	page, passes := example(t, "waits", "-test.timeout=5300ms")
 	assert.False(t, passes)
 	assert.Contains(t, strings.Join(page, "\n"),
-		"OBSERVED  waiting for the dawn: go test's -timeout is about to end the run")
+		"OBSERVED  waiting for the dawn: go test's -timeout, ")
 }
 
 func TestTogetherRunsAllLessonsAtOnce(t *testing.T) {

@@ -33,6 +33,15 @@ func takeTrace() error {
 	return nil
 }
 
+// readTrace says before anything is run what is wrong with the trace that -replay names.
+func readTrace() error {
+	if *replayFile == "" {
+		return nil
+	}
+	_, err := token.ReadFile(*replayFile)
+	return err
+}
+
 // Replays plays the trace that -replay names, if it does, and says whether it did. The test fails where
 // the server's answer is not the one that the trace expects, or not the model's.
 func Replays(t *testing.T) bool {

@@ -44,5 +44,23 @@ func TestAGradeSaysRightOrWrongAndWhyAndWhatToRead(t *testing.T) {
 	require.Contains(t, out, "Read CF1: go test -v -run '^TestX$' .")
 	require.Contains(t, out, "empty   paired numbers: the run showed \"equal\".\n          Read RV2: go test ")
 	require.Contains(t, out, "unseen  compare: the lesson of GU7 was not part of this run")
-	require.Contains(t, out, "1 right, 1 wrong.")
+	require.Contains(t, out, "1 right, 1 wrong, 1 empty.")
+}
+
+func TestWhatMeansTheSame(t *testing.T) {
+	for _, c := range []struct {
+		expected, saw string
+		want          bool
+	}{
+		{"0, 1, 2", "0 1 2", true},
+		{"Mod_Revision", "mod revision", true},
+		{"409", "409 Conflict", true},
+		{"conflict", "409 Conflict", true},
+		{"200", "409 Conflict", false},
+		{"1 Range", "1 Range, 1 Txn", false},
+		{"1", "1 Range", false},
+		{"Range", "1 Range", false},
+	} {
+		require.Equal(t, c.want, same(c.expected, c.saw), "%q and %q", c.expected, c.saw)
+	}
 }

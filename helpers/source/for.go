@@ -32,7 +32,7 @@ func For(ctx context.Context, version string) (*Tree, error) {
 	release := regexp.MustCompile(`^v1(\.\d+\.\d+(?:-(?:alpha|beta|rc)\.\d+)?)$`)
 	parts := release.FindStringSubmatch(version)
 	if parts == nil {
-		return nil, fmt.Errorf("%w: %q does not name a release of Kubernetes such as v1.34.4, so it does not say which source it was built from", ErrNoSource, version)
+		return nil, fmt.Errorf("%w: %q does not name a release of Kubernetes, so it does not say which source it was built from: give one with its patch number, such as v1.34.4", ErrNoSource, version)
 	}
 	released, err := releasedWith(ctx, repo, version, "v0"+parts[1])
 	if err != nil && ctx.Err() == nil {

@@ -162,3 +162,12 @@ func TestTheModelEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "alice: get shelf")
 }
+
+func TestATraceIsCutAfterTheStepThatDisagrees(t *testing.T) {
+	trace, err := Parse([]byte("kind configmap\na: create shelf -> 201, t1\na: get shelf -> 404\na: get shelf -> 200\n"))
+	require.NoError(t, err)
+	answers, err := Replay(t.Context(), &Model{Kind: trace.Kind}, trace)
+	require.NoError(t, err)
+	require.Len(t, trace.Until(trace.Check(answers)).Steps, 2)
+	require.Len(t, trace.Until(nil).Steps, 3)
+}

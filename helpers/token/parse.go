@@ -50,7 +50,7 @@ func isText(b []byte) bool { return utf8.Valid(b) && bytes.IndexByte(b, 0) < 0 }
 func ReadFile(path string) (Trace, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return Trace{}, fmt.Errorf("reading a trace: %w", err)
+		return Trace{}, fmt.Errorf("reading a trace: %w: name a file such as those in helpers/token/traces", err)
 	}
 	return parseFile(path, text)
 }

@@ -2,6 +2,7 @@ package token
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,6 +21,15 @@ type Disagreement struct {
 // Error is the step, what was expected and what was observed, in one sentence.
 func (d *Disagreement) Error() string {
 	return fmt.Sprintf("%s, %q: expected %s; observed %s", where(d.Step, d.Line), d.Request, d.Expected, d.Observed)
+}
+
+// Until is a trace as far as the step in which an error of [Compare] or [Trace.Check] lies: what comes after it
+// says nothing about the error.
+func (t Trace) Until(err error) Trace {
+	if d := (*Disagreement)(nil); errors.As(err, &d) && d.Step < len(t.Steps) {
+		t.Steps = t.Steps[:d.Step+1]
+	}
+	return t
 }
 
 func where(step, line int) string {

@@ -38,7 +38,7 @@ func (b *builder) diskError(err error) error {
 		return fmt.Errorf("building %s: its folder %s cannot be written to: make it writable, or set %s to a folder that is%s (%w)",
 			b, b.folder, cacheVariable(), b.otherwise(), err)
 	}
-	return fmt.Errorf("building %s in %s: %w", b, b.folder, err)
+	return fmt.Errorf("building %s in %s: %w: set %s to a folder that you can write to%s", b, b.folder, err, cacheVariable(), b.otherwise())
 }
 
 // explain turns what the go command said into a sentence with a remedy. It knows the go command's

@@ -201,7 +201,7 @@ func cacheDir(dir string) (string, error) {
 	if dir == "" {
 		user, err := os.UserCacheDir()
 		if err != nil {
-			return "", fmt.Errorf("this user has no cache folder (%w): set HOME or %s", err, cacheVariable())
+			return "", fmt.Errorf("this user has no cache folder (%w): set HOME or %s to an absolute path", err, cacheVariable())
 		}
 		dir = filepath.Join(user, "modrev")
 	}
