@@ -551,10 +551,11 @@ func TestAReadSaysHowOldItsAnswerMayBe(t *testing.T) {
 			"the list holds %d items at %s", len(exact.Items), exact.GetResourceVersion())
 
 		_, frozen := shelves.CreateUnseen("d", "color=red")
-		var any *lab.List
-		sent := l.Record(func() { any = list(`"0"`, frozen, metav1.ListOptions{ResourceVersion: "0"}) })
+		var cached *lab.List
+		sent := l.Record(func() { cached = list(`"0"`, frozen, metav1.ListOptions{ResourceVersion: "0"}) })
 		l.Sends(sent, `a list with "0"`, "no request")
-		l.Expect(len(any.Items) == 3, `"0" is answered with what the cache has, which is not d`, `the list with "0" holds %d items`, len(any.Items))
+		l.Expect(len(cached.Items) == 3, `"0" is answered with what the cache has, which is not d`,
+			`the list with "0" holds %d items`, len(cached.Items))
 		e, frozen := shelves.CreateUnseen("e", "color=red")
 		notOlder := list("NotOlderThan "+e.GetResourceVersion(), frozen, metav1.ListOptions{
 			ResourceVersion: e.GetResourceVersion(), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
