@@ -159,7 +159,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	if reality == nil {
 		writeDown(t.Name(), filepath.Base(file), line, c, holds)
 	}
-	for _, w := range c.worlds() {
+	for i, w := range c.worlds() {
 		bent := try(ctx, c, &w, steps)
 		artifacts(t, &bent)
 		if err := defect(w, bent); err != nil {
@@ -167,7 +167,11 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 			t.Fail()
 			return
 		}
-		p.counterfactual(c, w, bent)
+		wireLines := shownWire
+		if i > 0 { // one tape on a page shows how a world is bent
+			wireLines = 0
+		}
+		p.counterfactual(c, w, bent, wireLines)
 	}
 	p.paragraph("Read: " + locate(c))
 	if c.CannotBend != "" {

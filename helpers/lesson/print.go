@@ -22,7 +22,7 @@ type printer struct {
 
 const (
 	inner     = "      " // of what happened in a false world
-	shownWire = 6        // lines of the tape in a false world's message; all of it goes to the artifacts
+	shownWire = 6        // lines of the tape in the first false world's message; all of it goes to the artifacts
 	allWire   = 60       // lines of the tape when a lesson fails in earnest
 )
 
@@ -114,9 +114,9 @@ func (p printer) page(r run) {
 	p.line("")
 }
 
-func (p printer) counterfactual(c Claim, w world.World, r run) {
+func (p printer) counterfactual(c Claim, w world.World, r run, wireLines int) {
 	p.paragraph("In a world where " + w.Where + ", the lesson fails:")
-	for _, line := range message(c, r, inner, shownWire) {
+	for _, line := range message(c, r, inner, wireLines) {
 		p.line(line)
 	}
 	p.line("")
@@ -158,7 +158,9 @@ func message(c Claim, r run, indent string, wireLines int) []string {
 	}
 	add("EXPECTED", r.failure.Expected)
 	add("OBSERVED", r.failure.Observed)
-	out = append(out, field(indent, "WIRE", tail(r.tape, wireLines))...)
+	if wireLines > 0 {
+		out = append(out, field(indent, "WIRE", tail(r.tape, wireLines))...)
+	}
 	for _, line := range r.where {
 		add("KEPT", line)
 	}
