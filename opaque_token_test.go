@@ -1414,7 +1414,7 @@ func TestOpaqueTokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 		l.Blank()
 		l.Say("The controller conflicts with itself: nobody else has written. retry.DefaultRetry makes %d attempts about "+
 			"10 ms apart, and gives up. Each costs a Range because kube-apiserver's own cache is current: it sees the "+
-			"conflict itself, and reads the key before it says so (CF2). See also OT6c and OT16d, the same with kube-apiserver's cache, and OT16b, how to wait.", fromCache)
+			"conflict itself, and reads the key before it says so (CF2, GU5b). See also OT6c and OT16d, the same with kube-apiserver's cache, and OT16b, how to wait.", fromCache)
 
 		l.Refused(err, "the write from the cache", 409, metav1.StatusReasonConflict)
 		l.Expect(fromCache == retry.DefaultRetry.Steps, "every attempt of the loop conflicts",
@@ -1915,8 +1915,9 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 			"In words, the messages tell the faces of 409 apart (CF8); a program reads the object instead.")
 
 		l.Blank()
-		l.Say("The test of a JSON patch is a precondition of the client's own. RetryOnConflict does not repeat a 422 (CF7); the " +
-			"resourceVersion in the body of a patch is a check that answers 409 (CF7b). A replace after a delete is 201 where " +
+		l.Say("The test of a JSON patch is a precondition of the client's own (if the reading shows nothing new, it is the patch " +
+			"that is wrong). RetryOnConflict does not repeat a 422 (CF7); the resourceVersion in the body of a patch is a check " +
+			"that answers 409 (CF7b). A replace after a delete is 201 where " +
 			"updates create (OT26). What is being deleted can still be written, only a new finalizer is refused, 422 (CF8e). And for " +
 			"a number of another cluster, or of a time before a backup was restored, the wait may never end: drop it, and list.")
 

@@ -138,7 +138,8 @@ func ofConflict(err error, s metav1.Status, resource, kind string) Step {
 // ofInvalid tells the faces of 422 apart. A JSON patch whose test fails, or whose path is not there, does not fit
 // what stands there, and its refusal names neither an object nor a cause (applyJSPatch in
 // k8s.io/apiserver/pkg/endpoints/handlers); a uid other than that of the object is refused as an immutable field.
-// Both need a live reading first, and [Found] says what it shows.
+// Both need a live reading first, and [Found] says what it shows. A JSON patch that is wrong in itself, such as
+// one with an unknown op, is answered alike: who finds the object as he knew it has to mend the patch.
 func ofInvalid(s metav1.Status) Step {
 	if s.Details == nil {
 		return MendTheRequest

@@ -93,7 +93,7 @@ D1 and D2 are the two documents behind the book: "resourceVersion is etcd's mod_
   token             a resourceVersion, as a client holds and sends it
   writer, rival     two clients with the same rights; others have names that say who they are
   shelf, Shelf      the object of most lessons: a ConfigMap, or a custom resource of its own
-  fence             an object that is written last: once its event has come, no other is on its way
+  fence             an object written last: once its event has come, no earlier one is on its way
   wire              what kube-apiserver asked etcd, and what etcd answered:
     Range KEY         reads one key (KEY*: all keys with that prefix; RangeStream: in pieces)
     Txn if … then …   writes only if the compare holds; "else Get" returns the value if it does not
