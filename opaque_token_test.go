@@ -602,9 +602,10 @@ func TestOpaqueTokenCreateOrUpdateReportsTheRaceItLost(t *testing.T) {
 		ID: "OT28", From: "D2 paragraph 2, 3, +", Part: "replace and retry",
 		Says: "controllerutil.CreateOrUpdate reads, lets a function change what was read, and replaces it with the token of " +
 			"that reading: it writes nothing if nothing changed, and if somebody wrote in between it returns the conflict",
-		Why:     "its function must be one that can be run again on the next reading, which is what a reconciler does anyway",
-		FalseIf: world.ClientDropsTheToken.Shows(`the raced CreateOrUpdate was accepted`),
-		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "CreateOrUpdate"),
+		Why:         "its function must be one that can be run again on the next reading, which is what a reconciler does anyway",
+		FalseIf:     world.ClientDropsTheToken.Shows(`the raced CreateOrUpdate was accepted`),
+		AlsoFalseIf: []world.World{world.SomebodyIsAlwaysFaster("shelf").Shows(`the next was refused: 409 Conflict`)},
+		Read:        source.Func("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "CreateOrUpdate"),
 	}, func(l *lab.Lab) {
 		api := l.Controller()
 		table := l.Table("CreateOrUpdate", "result", "answer", "to etcd", "stored")
@@ -1017,10 +1018,11 @@ func TestOpaqueTokenAStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *test
 		Says: "a resourceVersion in an applied object is a precondition like any other: if it is stale, the apply is refused with " +
 			"the standard conflict and without a cause, forced or not; only a dispute about an owner, which force would settle, is " +
 			"reported before it",
-		Why:     "force settles who owns a field, the token whether the object is still the one that was read",
-		FalseIf: world.ClientDropsTheToken.Shows(`the apply with a stale token was accepted`),
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
-		Answers: "#21",
+		Why:         "force settles who owns a field, the token whether the object is still the one that was read",
+		FalseIf:     world.ClientDropsTheToken.Shows(`the apply with a stale token was accepted`),
+		AlsoFalseIf: []world.World{world.ForceOverridesTheToken.Shows(`the forced apply with a stale token was accepted`)},
+		Read:        source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+		Answers:     "#21",
 	}, func(l *lab.Lab) {
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
 		stale := l.Create("shelf", "color=red")
@@ -1332,6 +1334,10 @@ func TestOpaqueTokenSpecAndStatusShareOneToken(t *testing.T) {
 		Why: "a conflict on the spec may mean no more than that a controller has reported; and a controller has to read " +
 			"again after every change of the spec",
 		FalseIf: world.ClientDropsTheToken.Shows(`the human's write of the spec was accepted`),
+		AlsoFalseIf: []world.World{
+			world.StatusNeedsNoToken.Shows(`the controller's write of the status was accepted`),
+			world.EveryPatchCarriesAToken.Shows(`a patch of a field that only the controller writes was refused: 409 Conflict`),
+		},
 		Read:    source.Func("k8s.io/kubernetes/pkg/registry/apps/deployment/storage", "(*StatusREST).Update"),
 		Answers: "#46",
 	}, func(l *lab.Lab) {
@@ -1579,8 +1585,9 @@ func TestOpaqueTokenFromTheApiserversOwnCacheMayBeOldToo(t *testing.T) {
 		Why: "a read that goes to the server is not yet a live read: a cheap one may be as old as an informer's",
 		FalseIf: world.AProxyStripsTheRevision.Shows(
 			`a replace from a read with "0" was accepted`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).Get"),
-		Answers: "#24 #62",
+		AlsoFalseIf: []world.World{world.AProxyKeepsAnswers.Shows(`a replace from a read without a number was refused: 409 Conflict`)},
+		Read:        source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).Get"),
+		Answers:     "#24 #62",
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource()
 		shelves := l.Of(kind)
@@ -2186,6 +2193,10 @@ func TestOpaqueTokenThatExpiredIsGoneForGood(t *testing.T) {
 		Why: "a client that watches from a number of yesterday again and again never sees anything; and what was deleted " +
 			"meanwhile it learns from the list only",
 		FalseIf: world.AProxyStripsTheRevision.Shows(`attempt 1 delivered an event`),
+		AlsoFalseIf: []world.World{
+			world.KeysOutliveTheirDeletion.Shows(`it lacks map\[\]`),
+			world.ListsReportAnItemsNumber.Shows(`it delivered 3 events`),
+		},
 		Read:    source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*watchCache).getAllEventsSinceLocked"),
 		Answers: "#60",
 	}, func(l *lab.Lab) {
@@ -2426,9 +2437,10 @@ func TestOpaqueTokenNotFoundOrAnotherIncarnation(t *testing.T) {
 			"uids, with the old token alone the ordinary 409, and with neither 200, onto a stranger",
 		Why: "404 means that what belonged to the uid may be cleaned up; the uid in the next write is what keeps that " +
 			"cleaning, and every retry, away from the new object",
-		FalseIf: world.ClientDropsTheUID.Shows(`a replace with the uid alone was accepted`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage", "(*Preconditions).Check"),
-		Answers: "#11",
+		FalseIf:     world.ClientDropsTheUID.Shows(`a replace with the uid alone was accepted`),
+		AlsoFalseIf: []world.World{world.ClientDropsTheToken.Shows(`a replace with the old token alone was accepted`)},
+		Read:        source.Func("k8s.io/apiserver/pkg/storage", "(*Preconditions).Check"),
+		Answers:     "#11",
 	}, func(l *lab.Lab) {
 		old := l.Create("shelf", "color=red")
 		sends := []struct {
@@ -2487,10 +2499,14 @@ func TestOpaqueTokenAWriteWithoutATokenLandsOnTheNextIncarnation(t *testing.T) {
 			"refused: 409",
 		Why: "what carries no precondition is done to whatever stands under the name then; whoever means one incarnation has " +
 			"to say so",
-		FalseIf:     world.ClientsSendTheUID.Shows(`the merge patch was refused`),
-		AlsoFalseIf: []world.World{world.ClientDropsThePreconditions.Shows(`the delete with the uid, sent again, was accepted`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
-		Answers:     "#13",
+		FalseIf: world.ClientsSendTheUID.Shows(`the merge patch was refused`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsThePreconditions.Shows(`the delete with the uid, sent again, was accepted`),
+			world.ReplacesSendTheUID.Shows(`the replace without a token was refused: 409 Conflict`),
+			world.UIDsBelongToNames.Shows(`the merge patch was written to [0-9a-f-]+`),
+		},
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Answers: "#13",
 	}, func(l *lab.Lab) {
 		table := l.Table("write", "answer", "transactions", "uid before", "uid written to")
 		for _, write := range []string{"merge patch", "replace without a token"} {
@@ -2566,6 +2582,11 @@ func TestOpaqueTokenAnApplyBringsADeletedObjectBack(t *testing.T) {
 		Why: "a controller whose cache still shows the finalizer takes it off twice: the first apply ends the object, and the " +
 			"second makes a new one, empty and without a finalizer, that nobody asked for",
 		FalseIf: world.ClientsSendTheUID.Shows(`an apply after the delete was refused: 409 Conflict`),
+		AlsoFalseIf: []world.World{
+			world.EtcdIgnoresTheCompare.Shows(`it is written to [0-9a-f-]+`),
+			world.TheTokenBringsTheUID.Shows(`an apply with the old token after the delete was refused: 409 Conflict`),
+			world.ClientDropsTheUID.Shows(`an apply with the uid of what was deleted was accepted`),
+		},
 		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*applyPatcher).createNewObject"),
 		Answers: "#9",
 	}, func(l *lab.Lab) {
@@ -2613,6 +2634,7 @@ func TestOpaqueTokenAnApplyBringsADeletedObjectBack(t *testing.T) {
 		l.Rival().Delete("shelf")
 		_, err = l.TryApply("shelf", "writer", false, "color=red", "metadata.uid="+string(fourth.GetUID()))
 		table.Row("after a delete, with the uid", l.Answered(), "none is created", "")
+		l.Refused(err, "an apply with the uid of what was deleted", http.StatusConflict, metav1.StatusReasonConflict)
 		_, none := l.TryGet("shelf")
 		namesake := l.Rival().Create("shelf", "color=white")
 		_, mismatch := l.TryApply("shelf", "writer", false, "size=9", "metadata.uid="+string(fourth.GetUID()))
@@ -2625,7 +2647,6 @@ func TestOpaqueTokenAnApplyBringsADeletedObjectBack(t *testing.T) {
 		l.Say("Onto the rival's new object: 422, since a uid is immutable. Both times the one that was meant is gone: let go. The " +
 			"finalizer is taken off by an apply that leaves it out; the object is then gone, and the same apply, from a " +
 			"cache that does not know yet, finds nothing and creates. A replace of a Lease does the same: see OT26.")
-		l.Refused(err, "an apply with the uid of what was deleted", http.StatusConflict, metav1.StatusReasonConflict)
 		want := fmt.Sprintf("uid mismatch: the provided object specified uid %s, and no existing object was found", fourth.GetUID())
 		l.Expect(strings.HasSuffix(l.Describe(err), want), "the refusal ends with: "+want, "it says: %s", l.Describe(err))
 		l.Expect(lab.IsNotFound(none), "nothing was created", "shelf is there")
@@ -2881,6 +2902,7 @@ func TestOpaqueTokenIsHandedBackAsItWasGiven(t *testing.T) {
 		AlsoFalseIf: []world.World{
 			world.ClientDropsThePreconditions.Shows(`a delete, with leading zeros: 200`),
 			world.AProxyStripsTheRevision.Shows(`a read, "abc": 200`),
+			world.TokensAreText.Shows(`a replace, with leading zeros: 409 Conflict`),
 		},
 		Read:    source.Func("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.ObjectResourceVersion"),
 		Answers: "#28 #35",
