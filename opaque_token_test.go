@@ -105,9 +105,9 @@ func TestOpaqueTokenWhatIsRememberedByNameGoesToTheNextIncarnation(t *testing.T)
 		table.Row("namespace and name", or(byName[bobs.GetNamespace()+"/"+bobs.GetName()]))
 		table.Row("uid", or(byUID[bobs.GetUID()]))
 		table.End()
-		table = l.Table("configmaps/books has an owner reference; it is", "ann's shelf's", "bob's shelf's")
-		table.Row("by the owner's kind and name", books.GetOwnerReferences()[0].Name == anns.GetName(), books.GetOwnerReferences()[0].Name == bobs.GetName())
-		table.Row("by the owner's uid: metav1.IsControlledBy", metav1.IsControlledBy(books, anns), metav1.IsControlledBy(books, bobs))
+		table = l.Table("is the owner of configmaps/books", "ann's shelf", "bob's shelf")
+		table.Row("by kind and name of its owner reference", books.GetOwnerReferences()[0].Name == anns.GetName(), books.GetOwnerReferences()[0].Name == bobs.GetName())
+		table.Row("by its uid: metav1.IsControlledBy", metav1.IsControlledBy(books, anns), metav1.IsControlledBy(books, bobs))
 		table.End()
 
 		l.Expect(byName[bobs.GetNamespace()+"/"+bobs.GetName()] == "ann's disk", "by its name, bob's shelf is given ann's disk",
@@ -331,8 +331,8 @@ func TestOpaqueTokenARetryIsBoundedAndReportsWhatDoesNotGoAway(t *testing.T) {
 		ID: "OT6", From: "D2 paragraph 2, 5", Part: "replace and retry",
 		Says: "a retry is bounded: RetryOnConflict runs its closure as often as the backoff has Steps, and then returns the " +
 			"last conflict, which is to be reported",
-		Why: "contention that does not go away means that somebody else is after the same field; spinning on it in " +
-			"silence helps neither of the two",
+		Why: "contention that does not go away means that others keep writing the same object, perhaps other fields of it " +
+			"(OT14), or that one's own cache lags (OT16); spinning on it in silence ends neither",
 		FalseIf: world.ClientDropsTheToken.Shows(`attempts: 1; returned: no error`),
 		Read:    source.Func("k8s.io/client-go/util/retry", "OnError"),
 	}, func(l *lab.Lab) {
@@ -616,6 +616,8 @@ func TestOpaqueTokenCreateOrUpdateReportsTheRaceItLost(t *testing.T) {
 		l.Conflicts(raced, "the raced CreateOrUpdate", l.Peek("shelf"))
 		l.Accepted(paint("color=blue, the next reconcile", "blue"), "the next")
 		table.End()
+		l.Blank()
+		l.Say("In the raced row the transaction is the rival's: the replace was refused after a read, and sent none (CF2).")
 		l.Stored(l.Peek("shelf"), "color=blue", "size=3")
 	})
 }
@@ -711,9 +713,9 @@ func TestOpaqueTokenADiffIsMineOnlyAgainstTheCopyThatIRead(t *testing.T) {
 		table.End()
 		l.Stored(l.Peek("shelf"), "color=white", "-size")
 		l.Blank()
-		l.Say("What is equal in both copies vanishes from the diff, and what differs gets in. The tokens are no exception: equal " +
-			"in the first and in the third patch, they vanish, and nothing is checked; different in the second, mine gets in, " +
-			"where it is a precondition. So it was by luck that the second was refused.")
+		l.Say("What is equal in both copies is not in the diff, and what differs is. So it is with the tokens: in the first and " +
+			"the third patch both copies had the same one, so the patch carries none, and nothing is checked; in the second they " +
+			"differed, so mine is in it, as a precondition. It was by luck that the second was refused.")
 	})
 }
 
@@ -775,8 +777,8 @@ func TestOpaqueTokenAnUnconditionalPatchOfASharedListLosesAnEntry(t *testing.T) 
 		applied("bob", "Filled")
 		both := lab.Conditions(l.Of(lab.Deployment).Peek("shelf"))
 		l.Blank()
-		l.Say("Server-side apply merges such a list by the type of the condition where the kind says so (listType=map): to a "+
-			"Deployment ann and bob each apply their condition, without a token, and stored then: %s.", strings.Join(both, ", "))
+		l.Say("Server-side apply merges such a list by the type of the condition where the kind says that its items have a "+
+			"key (listType=map): to a Deployment ann and bob each apply their condition, without a token, and stored then: %s.", strings.Join(both, ", "))
 		l.Expect(slices.Equal(both, []string{"Painted", "Filled"}), "two applies leave both conditions of a Deployment", "stored: %v", both)
 	})
 }
@@ -970,8 +972,9 @@ func TestOpaqueTokenOwnersAreToldApartByManagerAndOperation(t *testing.T) {
 func TestOpaqueTokenAStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT10c", From: "D2 paragraph 3", Part: "patch and ownership",
-		Says: "a resourceVersion in an applied object is a precondition like any other: stale, the apply is refused with the " +
-			"standard conflict and without a cause, and force does not help",
+		Says: "a resourceVersion in an applied object is a precondition like any other: if it is stale, the apply is refused with " +
+			"the standard conflict and without a cause, forced or not; only a dispute about an owner, which force would settle, is " +
+			"reported before it",
 		Why:     "force settles who owns a field, the token whether the object is still the one that was read",
 		FalseIf: world.ClientDropsTheToken.Shows(`the apply with a stale token was accepted`),
 		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
@@ -1309,6 +1312,9 @@ func TestOpaqueTokenSpecAndStatusShareOneToken(t *testing.T) {
 			metav1.PatchOptions{}, "status")
 		l.Accepted(row("controller", "a patch of this one field of it", "none", err), "a patch of a field that only the controller writes")
 		table.End()
+		l.Blank()
+		l.Say("The last row is advice for this case alone: nobody else writes the field, and its value was not decided on " +
+			"anything else that was read. Where either fails, a patch without a token loses what others wrote (OT9).")
 	})
 }
 
@@ -1352,11 +1358,17 @@ func TestOpaqueTokenAChangedTokenIsNoChangeOfDesiredState(t *testing.T) {
 		see("its spec", lab.Deployment, lab.Desired("60"), true, true)
 		see("the data of a ConfigMap", lab.ConfigMap, lab.Desired("60"), true, false)
 		table.End()
+		for _, p := range []predicate.Predicate{predicate.GenerationChangedPredicate{}, predicate.ResourceVersionChangedPredicate{}} {
+			o := l.Peek("shelf")
+			l.Expect(p.Create(event.CreateEvent{Object: o}) && p.Delete(event.DeleteEvent{Object: o}),
+				"the predicates pass every create and every delete", "%T drops one", p)
+		}
 		l.Blank()
 		l.Say("The predicate is GenerationChangedPredicate of controller-runtime. Every status written would wake a " +
 			"controller that goes by resourceVersion, and it would write its status again. For a kind without a generation " +
 			"the way out is ResourceVersionChangedPredicate, which passes every row of this table, and then in the reconcile " +
-			"to compare what one owns with what is there, and to write only if they differ.")
+			"to compare what one owns with what is there, and to write only if they differ. Both look at updates only: every " +
+			"create and every delete passes.")
 	})
 }
 
@@ -1401,7 +1413,8 @@ func TestOpaqueTokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 		table.End()
 		l.Blank()
 		l.Say("The controller conflicts with itself: nobody else has written. retry.DefaultRetry makes %d attempts about "+
-			"10 ms apart, and gives up. See also OT6c and OT16d, the same with kube-apiserver's cache, and OT16b, how to wait.", fromCache)
+			"10 ms apart, and gives up. Each costs a Range because kube-apiserver's own cache is current: it sees the "+
+			"conflict itself, and reads the key before it says so (CF2, GU5b). See also OT6c and OT16d, the same with kube-apiserver's cache, and OT16b, how to wait.", fromCache)
 
 		l.Refused(err, "the write from the cache", 409, metav1.StatusReasonConflict)
 		l.Expect(fromCache == retry.DefaultRetry.Steps, "every attempt of the loop conflicts",
@@ -1539,7 +1552,10 @@ func TestOpaqueTokenFromTheApiserversOwnCacheMayBeOldToo(t *testing.T) {
 		err = try("no number", "")
 		table.End()
 		l.Blank()
-		l.Say("See also OT6c, the same in a retry, and OT16, with the cache of an informer.")
+		l.Say("In OT16 a 409 costs a read, here a transaction: the stale cache lets the replace pass, and the compare in etcd fails " +
+			"(CF3b). In the last row the stale cache sees a conflict where there is none, which is not believed before the key was " +
+			"read (GU5b). A list with \"0\" is answered from the cache as well (RV10): a client that begins with one after its " +
+			"restart may see a state older than the one it knew. See also OT6c, the same in a retry.")
 		l.Accepted(err, "a replace from a read without a number")
 	})
 }
@@ -1763,7 +1779,7 @@ func TestOpaqueTokenAConflictShowsWhoseProgressItWas(t *testing.T) {
 func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT21", From: "D2 paragraph 5", Part: "telling errors apart",
-		Says: "a conflict is one refusal among many, and 409 itself has many faces; status, reason, causes and details lead " +
+		Says: "a conflict is one refusal among many, and 409 and 422 have many faces; status, reason, causes and details lead " +
 			"to the next step, and where that is a live reading, what it shows leads to the one after",
 		Why: "to treat every error as a conflict repeats what can never succeed, and to treat every 409 alike retries what " +
 			"no retry can settle, or reads again what was never stored",
@@ -1771,7 +1787,7 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 		AlsoFalseIf: []world.World{
 			world.RefusalsLoseTheirCauses.Shows(`apply to another's field: 409 Conflict, read it live`),
 			world.ClientDropsThePreconditions.Shows(`delete, stale token: 200, go on`),
-			world.EtcdIgnoresTheCompare.Shows(`create under a busy quota: 200, go on`),
+			world.EtcdIgnoresTheCompare.Shows(`create under a busy quota: 201, go on`),
 		},
 		Read:    source.Func("k8s.io/apimachinery/pkg/api/errors", "ReasonForError"),
 		Answers: "#22 #31 #32 #61 #70",
@@ -1799,6 +1815,9 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 		next := func(what, want string, next answer.Step, err error) (string, answer.Step) {
 			step, stored := answer.Next(err, l.Kind().Resource, l.Kind().Kind)
 			got := lab.Brief(err)
+			if err == nil {
+				got = l.AnsweredTo("writer")
+			}
 			for _, c := range []metav1.CauseType{metav1.CauseTypeFieldManagerConflict, metav1.CauseTypeResourceVersionTooLarge} {
 				if lab.HasCause(err, c) {
 					got += ", " + string(c)
@@ -1832,14 +1851,12 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 		try("a patch format that the kind lacks", "415 UnsupportedMediaType", answer.MendTheRequest,
 			ignore(shelves.TryPatch("custom", types.StrategicMergePatchType, `{"spec":{"color":"green"}}`)))
 		try("no token where the kind wants one", "422 Invalid", answer.MendTheRequest, replace(shelves, lab.WithToken(custom, "")))
-		try("a JSON patch whose test fails", "422 Invalid", answer.MendTheRequest,
-			ignore(l.TryPatch("shelf", types.JSONPatchType, `[{"op":"test","path":"/data/color","value":"white"}]`)))
 		try("a taken name with invalid data", "422 Invalid", answer.MendTheRequest, ignore(l.TryCreate("shelf", "a b=green")))
 		try("an eviction that a budget forbids", "429 TooManyRequests", answer.WaitAndRepeat, l.TryEvict(eviction))
 		try("a read from the future", "504 Timeout, ResourceVersionTooLarge", answer.WaitAndRepeat, l.FirstReadFromTheFuture().Err)
 		table.End()
 
-		table = l.Table("409 for", "reason; cause or details.kind", "next step", "so then")
+		table = l.Table("409 or 422 for", "reason; cause or details.kind", "next step", "so then")
 		meta := func(o *lab.Object) metav1.Object {
 			if o == nil {
 				return nil
@@ -1867,12 +1884,20 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 		face("apply to another's field", "409 Conflict, FieldManagerConflict", answer.SettleTheOwner, nil, "", 0,
 			ignore(l.TryApply("owned", "writer", false, "color=green")))
 		face("replace, stale token", "409 Conflict, configmaps", answer.ReadIt, moved, "moved", answer.DecideAgain, replace(l.Client, moved))
+		face("JSON patch, its test fails", "422 Invalid", answer.ReadIt, moved, "moved", answer.DecideAgain,
+			ignore(l.TryPatch("moved", types.JSONPatchType, fmt.Sprintf(
+				`[{"op":"test","path":"/metadata/resourceVersion","value":%q},{"op":"add","path":"/data/color","value":"green"}]`,
+				moved.GetResourceVersion()))))
 		face("delete, stale token", "409 Conflict, ConfigMap", answer.ReadIt, moved, "moved", answer.DecideAgain,
 			l.TryDelete("moved", lab.Token(moved)))
 		face("replace, the uid of before", "409 Conflict, configmaps", answer.ReadIt, old, "again", answer.LetGo,
 			replace(l.Client, lab.WithToken(old, "")))
 		face("delete, the uid of before", "409 Conflict, ConfigMap", answer.ReadIt, old, "again", answer.LetGo,
 			l.TryDelete("again", lab.UID(old)))
+		face("patch, the uid of before", "422 Invalid", answer.ReadIt, old, "again", answer.LetGo,
+			ignore(l.TrySet("again", "size=9", "metadata.uid="+string(old.GetUID()))))
+		face("apply, the uid of before", "422 Invalid", answer.ReadIt, old, "again", answer.LetGo,
+			ignore(l.TryApply("again", "writer", false, "size=9", "metadata.uid="+string(old.GetUID()))))
 		face("apply, uid of what is gone", "409 Conflict, configmaps", answer.ReadIt, gone, "gone", answer.LetGo,
 			ignore(l.TryApply("gone", "writer", false, "color=green", "metadata.uid="+string(gone.GetUID()))))
 		stop := l.Busy(l.LimitConfigMaps(50, 9))
@@ -1889,8 +1914,15 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 			"(OT43), or etcd's answer that got lost, and then nobody knows (OT21b); no reason and no cause tells which. A 404 from /status may mean that there is no such subresource (OT13). " +
 			"In words, the messages tell the faces of 409 apart (CF8); a program reads the object instead.")
 
+		l.Blank()
+		l.Say("The test of a JSON patch is a precondition of the client's own (if the reading shows nothing new, it is the patch " +
+			"that is wrong). RetryOnConflict does not repeat a 422 (CF7); the resourceVersion in the body of a patch is a check " +
+			"that answers 409 (CF7b). A replace after a delete is 201 where " +
+			"updates create (OT26). What is being deleted can still be written, only a new finalizer is refused, 422 (CF8e). And for " +
+			"a number of another cluster, or of a time before a backup was restored, the wait may never end: drop it, and list.")
+
 		steps := l.Table("next step", "because")
-		for step := answer.MendTheRequest; step <= answer.Stop; step++ {
+		for step := answer.GoOn; step <= answer.Stop; step++ {
 			steps.Row(step, step.Because())
 		}
 		steps.End()
@@ -1909,8 +1941,9 @@ func TestOpaqueTokenAWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 		Why: "a lost answer is not a refusal; the one next step that is right in both cases is to read back and compare",
 		FalseIf: world.UnansweredWritesAreUndone.Shows(
 			`etcd does it, reports a timeout: 500, stored: no`),
-		Read:    source.Func("k8s.io/apiserver/pkg/server/filters", "WithTimeoutForNonLongRunningRequests"),
-		Answers: "#6 #8 #61 #68",
+		AlsoFalseIf: []world.World{world.ClientDropsTheToken.Shows(`the first attempt, after the same sent again, was accepted`)},
+		Read:        source.Func("k8s.io/apiserver/pkg/server/filters", "WithTimeoutForNonLongRunningRequests"),
+		Answers:     "#6 #8 #61 #68",
 	}, func(l *lab.Lab) {
 		put := func(ctx context.Context, c *lab.Client, o *lab.Object, query string) error {
 			body, err := json.Marshal(lab.With(o, "color=green").Object)
@@ -1976,6 +2009,34 @@ func TestOpaqueTokenAWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 		row("its deadline ends before", before.Wait(), lateBefore, "no", answer.Unknown, answer.ReadBack)
 		row("its deadline ends after", after.Wait(), lateAfter, "yes", answer.Unknown, answer.ReadBack)
 		table.End()
+
+		table = l.Table("while the first attempt is on its way, the client", "reads", "then the first is answered")
+		for _, again := range []bool{false, true} {
+			o := l.Create(fmt.Sprintf("under-way-%t", again), "color=red")
+			what, read := "reads back", ""
+			var second error
+			first := l.Race(l.Key(o), func() error { return put(l.Context(), l.As("first"), o, "") }, func() {
+				if again {
+					second = put(l.Context(), l.Client, o, "")
+					what = "sends the same again: " + lab.Brief(second) + "; and reads back"
+				}
+				read = "color=" + lab.Field(l.Get(o.GetName()), "color")
+			})
+			table.Row(what, read, lab.Brief(first))
+			if again {
+				l.Accepted(second, "the same sent again")
+				l.Conflicts(first, "the first attempt, after the same sent again,", o)
+			} else {
+				l.Accepted(first, "the first attempt, arriving after the reading")
+				l.Expect(read == "color=red", "the reading came too early", "it read %s", read)
+			}
+			l.Stored(o, "color=green")
+		}
+		table.End()
+		l.Blank()
+		l.Say("So a reading is final once the token that was sent is used up: the same sent again is answered 200, or 409 because " +
+			"the object has moved (OT22), and after either the first attempt fits no more. What was sent without a token may " +
+			"still come.")
 		l.Blank()
 		l.Say("At a deadline kube-apiserver answers 504; when that catches it in the middle of another answer, it breaks off " +
 			"the stream instead. The 504 with the cause ResourceVersionTooLarge (OT21) is another: it answers a read, of which " +
@@ -1988,8 +2049,8 @@ func TestOpaqueTokenAWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 func TestOpaqueTokenOneCallMayBeElevenRequests(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT21c", From: "D2 paragraph 5, +", Part: "telling errors apart",
-		Says: "one call of client-go can be eleven requests: it repeats by itself what is answered with a 429 or a 5xx and a " +
-			"Retry-After, and a GET whose connection broke; a write whose connection broke it sends once",
+		Says: "one call of client-go can be eleven requests: it repeats by itself what is answered with a 429 or a 5xx that " +
+			"carries a Retry-After, and a GET whose connection broke; a write whose connection broke it sends once",
 		Why: "an own loop around such a call multiplies its requests, and a create can be refused because of itself; " +
 			"MaxRetries(0) makes it send one",
 		FalseIf: world.TheServerNeverSaysWhenToRepeat.Shows(
@@ -2018,6 +2079,13 @@ func TestOpaqueTokenOneCallMayBeElevenRequests(t *testing.T) {
 		count("an eviction, 429 and Retry-After: 10", 11, func() error {
 			return client.TryRawByDefault(http.MethodPost, eviction.Path, "", eviction.Body)
 		})
+		l.Wire.AddHTTP(&wire.HTTPRule{
+			When: func(c *wire.Call) bool { return c.Who == "client" }, Times: 1, Note: "a gateway took out the Retry-After",
+			Answer: func(resp *http.Response, body []byte) []byte { resp.Header.Del("Retry-After"); return body },
+		})
+		count("the same without Retry-After", 1, func() error {
+			return client.TryRawByDefault(http.MethodPost, eviction.Path, "", eviction.Body)
+		})
 		count("the same with MaxRetries(0)", 1, func() error { return client.TryEvict(eviction) })
 		l.Wire.AddHTTP(&wire.HTTPRule{
 			When: func(c *wire.Call) bool { return c.Who == "client" && c.Path == "configmaps" }, Times: 1, Note: "a gateway's answer",
@@ -2042,8 +2110,9 @@ func TestOpaqueTokenOneCallMayBeElevenRequests(t *testing.T) {
 		})
 		table.End()
 		l.Blank()
-		l.Say("The 503 is that of a gateway, which had passed the create on; client-go then meets its own object, and its caller " +
-			"is told AlreadyExists by the only call that he made (OT23).")
+		l.Say("Retry-After is in seconds, and client-go waits that long before each repetition: the first call would have taken " +
+			"10 times 10 s, had the waits not been left out here. The 503 is that of a gateway, which had passed the create on; client-go " +
+			"then meets its own object, and its caller is told AlreadyExists by the only call that he made (OT23).")
 	})
 }
 
@@ -2051,7 +2120,7 @@ func TestOpaqueTokenThatExpiredIsGoneForGood(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT21d", From: "D2 paragraph 5, +", Part: "telling errors apart",
 		Says: "410 is not a bad moment: the same resourceVersion is refused each time, and a fresh list, compared with what " +
-			"one knew, leads on",
+			"one knew, leads on; a number from the future is not refused by a watch, which leaves out all events up to it",
 		Why: "a client that watches from a number of yesterday again and again never sees anything; and what was deleted " +
 			"meanwhile it learns from the list only",
 		FalseIf: world.AProxyStripsTheRevision.Shows(`attempt 1 delivered an event`),
@@ -2082,9 +2151,27 @@ func TestOpaqueTokenThatExpiredIsGoneForGood(t *testing.T) {
 		last := shelves.Create("c", "color=red")
 		seen := shelves.Watch(list.GetResourceVersion()).Until(last.GetResourceVersion())
 		table.Row("watch from "+list.GetResourceVersion(), seen[0].Type+" "+seen[0].Name)
+
+		const ahead = 300 // further than other writers to this etcd come while d is created
+		future := numberOf(last.GetResourceVersion()) + ahead
+		early := shelves.Watch(strconv.FormatInt(future, 10))
+		missed := shelves.Create("d", "color=red")
+		for reached := int64(0); reached < future; {
+			put, err := l.Etcd().Put(l.Context(), "/not-kubernetes/"+l.Namespace, "x")
+			l.Step(err, "writing a key of our own into etcd")
+			reached = put.Header.Revision
+		}
+		late := early.Until(shelves.Create("e", "color=red").GetResourceVersion())
+		table.Row(fmt.Sprintf("watch from %d, %d ahead", future, ahead), fmt.Sprintf("%s %s at %s; not d, created at %s before it",
+			late[0].Type, late[0].Name, late[0].ResourceVersion, missed.GetResourceVersion()))
 		table.End()
 		l.Blank()
-		l.Say("The client knew of a and b. The list does not have b: so b was deleted, and no event will ever say so.")
+		l.Say("The client knew of a and b. The list does not have b: so b was deleted, and no event will ever say so. The watch " +
+			"from the future, as with a number of another cluster, is silent until the store gets there, and has missed d. Watch " +
+			"from the list's own number; the largest of its items may be older, and the watch then repeats what the list has taken in (RV6). A 410 " +
+			"in the middle of a list in pages brings a token to go on with, at another revision than the pages before (RV11).")
+		l.Expect(len(late) == 1 && number(missed) < future, "a watch from the future leaves out what comes up to its number",
+			"it delivered %d events; d is at %s", len(late), missed.GetResourceVersion())
 		l.Expect(known["b"] && len(known) == 1, "the list tells by what it lacks that b was deleted", "it lacks %v", known)
 		l.Expect(len(seen) == 1, "a watch from the list goes on with what comes next", "it delivered %d events", len(seen))
 	})
@@ -2267,7 +2354,7 @@ func TestOpaqueTokenAlreadyExistsIsSettledByTheUIDOfTheOwner(t *testing.T) {
 func TestOpaqueTokenNotFoundOrAnotherIncarnation(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT24", From: "D2 paragraph 5", Part: "telling errors apart",
-		Says: "a replace of what was deleted is 404; once the name is taken again, a replace with the uid is 409 and names both " +
+		Says: "where updates do not create (OT26), a replace of what was deleted is 404; once the name is taken again, a replace with the uid is 409 and names both " +
 			"uids, with the old token alone the ordinary 409, and with neither 200, onto a stranger",
 		Why: "404 means that what belonged to the uid may be cleaned up; the uid in the next write is what keeps that " +
 			"cleaning, and every retry, away from the new object",
@@ -2328,12 +2415,14 @@ func TestOpaqueTokenAWriteWithoutATokenLandsOnTheNextIncarnation(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT25", From: "D2 paragraphs 1, 5", Part: "telling errors apart",
 		Says: "a patch and an unconditional replace that are overtaken by delete and recreate are repeated by the server and land " +
-			"on the new incarnation: 200, under another uid",
-		Why: "the server repeats what carries no precondition on whatever stands under the name then; whoever means one " +
-			"incarnation has to say so",
-		FalseIf: world.ClientsSendTheUID.Shows(`the merge patch was refused`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
-		Answers: "#13",
+			"on the new incarnation: 200, under another uid; a delete by name that is sent again removes it, and with the uid is " +
+			"refused: 409",
+		Why: "what carries no precondition is done to whatever stands under the name then; whoever means one incarnation has " +
+			"to say so",
+		FalseIf:     world.ClientsSendTheUID.Shows(`the merge patch was refused`),
+		AlsoFalseIf: []world.World{world.ClientDropsThePreconditions.Shows(`the delete with the uid, sent again, was accepted`)},
+		Read:        source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Answers:     "#13",
 	}, func(l *lab.Lab) {
 		table := l.Table("write", "answer", "transactions", "uid before", "uid written to")
 		for _, write := range []string{"merge patch", "replace without a token"} {
@@ -2372,6 +2461,29 @@ func TestOpaqueTokenAWriteWithoutATokenLandsOnTheNextIncarnation(t *testing.T) {
 				l.Show("PUT configmaps/"+name+", overtaken by a delete and a create", seen.Only(wire.Txn))
 			}
 		}
+
+		table = l.Table("delete, its answer lost, a rival takes the name, sent again", "answer", "the rival's object")
+		for _, by := range []string{"by name", "with the uid"} {
+			name := strings.ReplaceAll(by, " ", "-")
+			old, options := l.Create(name, "color=red"), []metav1.DeleteOptions{}
+			if by == "with the uid" {
+				options = append(options, lab.UID(old))
+			}
+			l.Wire.AddHTTP(&wire.HTTPRule{Lose: true, Times: 1, When: func(c *wire.Call) bool { return c.Verb == http.MethodDelete }})
+			lost := l.TryDelete(name, options...)
+			l.Expect(errors.Is(lost, wire.ErrAnswerLost), "the answer to the first delete is lost", "it is: %v", lost)
+			rivals := l.Rival().Create(name, "color=white")
+			again := l.TryDelete(name, options...)
+			there := l.Exists(rivals)
+			table.Row(by, lab.Brief(again), map[bool]string{true: "is there", false: "is gone"}[there])
+			if by == "by name" {
+				l.Accepted(again, "the delete by name, sent again,")
+			} else {
+				l.Refused(again, "the delete with the uid, sent again,", http.StatusConflict, metav1.StatusReasonConflict)
+			}
+			l.Expect(there == (by == "with the uid"), "the uid keeps the delete away from the rival's object", "%s: there: %t", by, there)
+		}
+		table.End()
 	})
 }
 
@@ -2380,9 +2492,9 @@ func TestOpaqueTokenAWriteWithoutATokenLandsOnTheNextIncarnation(t *testing.T) {
 func TestOpaqueTokenAnApplyBringsADeletedObjectBack(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT25b", From: "D2 paragraphs 3, 5", Part: "creating by updating",
-		Says: "an apply creates what is not there: after a delete, and even when the delete overtakes it, it brings the object " +
-			"back under a new uid, and so does the apply that took the last finalizer off, when it is sent again; the old token in " +
-			"what is applied does not keep it from that, but the uid does: 409, and nothing is created",
+		Says: "an apply creates what is not there: after a delete, even one that overtakes it, it brings the object back under a " +
+			"new uid; so does an apply that took the last finalizer off and is sent again. The old token in what is applied does " +
+			"not prevent that; the uid does: 409 where nothing stands, 422 where a namesake does",
 		Why: "a controller whose cache still shows the finalizer takes it off twice: the first apply ends the object, and the " +
 			"second makes a new one, empty and without a finalizer, that nobody asked for",
 		FalseIf: world.ClientsSendTheUID.Shows(`an apply after the delete was refused: 409 Conflict`),
@@ -2433,17 +2545,24 @@ func TestOpaqueTokenAnApplyBringsADeletedObjectBack(t *testing.T) {
 		l.Rival().Delete("shelf")
 		_, err = l.TryApply("shelf", "writer", false, "color=red", "metadata.uid="+string(fourth.GetUID()))
 		table.Row("after a delete, with the uid", l.Answered(), "none is created", "")
+		_, none := l.TryGet("shelf")
+		namesake := l.Rival().Create("shelf", "color=white")
+		_, mismatch := l.TryApply("shelf", "writer", false, "size=9", "metadata.uid="+string(fourth.GetUID()))
+		table.Row("the same, onto a rival's new object", l.Answered(), "stays as it is", lab.ShortUID(namesake))
 		table.End()
 		l.Show("the apply that was overtaken", txns)
 		l.Blank()
 		l.Say("%s", l.Describe(err))
-		l.Say("The finalizer is taken off by an apply that leaves it out; the object is then gone, and the same apply, from a " +
+		l.Blank()
+		l.Say("Onto the rival's new object: 422, since a uid is immutable. Both times the one that was meant is gone: let go. The " +
+			"finalizer is taken off by an apply that leaves it out; the object is then gone, and the same apply, from a " +
 			"cache that does not know yet, finds nothing and creates. A replace of a Lease does the same: see OT26.")
 		l.Refused(err, "an apply with the uid of what was deleted", http.StatusConflict, metav1.StatusReasonConflict)
 		want := fmt.Sprintf("uid mismatch: the provided object specified uid %s, and no existing object was found", fourth.GetUID())
 		l.Expect(strings.HasSuffix(l.Describe(err), want), "the refusal ends with: "+want, "it says: %s", l.Describe(err))
-		_, err = l.TryGet("shelf")
-		l.Expect(lab.IsNotFound(err), "nothing was created", "shelf is there")
+		l.Expect(lab.IsNotFound(none), "nothing was created", "shelf is there")
+		l.Refused(mismatch, "an apply with the uid of what was deleted onto another", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+		l.Stored(namesake, "color=white", "-size")
 	})
 }
 
@@ -2593,13 +2712,14 @@ func TestOpaqueTokenFencesAnActBeforeItIsDone(t *testing.T) {
 func TestOpaqueTokensMayBeOrderedWithinOneResource(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT18", From: "D2 paragraphs 4, 6", Part: "order",
-		Says: "tokens may always be compared for equality; since Kubernetes 1.35 those of one resource of one server may be " +
-			"ordered, through CompareResourceVersion, which takes them for numbers of any length and refuses what is none",
+		Says: "tokens of one object may always be compared for equality, those of two resources not even for that (OT19); since " +
+			"Kubernetes 1.35 those of one resource of one server may be ordered, through CompareResourceVersion, which takes them for numbers of any length and refuses what is none",
 		Why: "as text 9 comes after 10, so whoever compares strings stops believing in progress each time the numbers grow " +
 			"by a digit",
 		FalseIf: world.TokensCompareAsText.Shows(`"9" and "10": 1`),
 		Read:    source.Func("k8s.io/apimachinery/pkg/util/resourceversion", "CompareResourceVersion"),
-		Erratum: "the document sends its reader to the contract before an order is inferred. Since Kubernetes 1.35 that promises one, " +
+		Erratum: "the document sends its reader to the contract, what the API documents about resourceVersion, before an order is " +
+			"inferred. Since Kubernetes 1.35 that promises one, " +
 			"within one resource of one server; across resources, servers and restored backups there is none.",
 		Answers: "#27 #28 #30",
 	}, func(l *lab.Lab) {
@@ -2679,8 +2799,9 @@ func TestOpaqueTokensOfDifferentResourcesDoNotCompare(t *testing.T) {
 func TestOpaqueTokenIsHandedBackAsItWasGiven(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT43", From: "D2 title, +", Part: "order",
-		Says: "hand a token back exactly as it was given: a replace takes it for a number, in which leading zeros do not count " +
-			"and 0 means none, a delete compares its text, and what is no number is answered with a 500, by a delete with 409",
+		Says: "hand a token back exactly as it was given: a replace takes it for a number, in which leading zeros do not count, " +
+			"and takes \"0\" and \"\" for none; a delete compares its text; what is no number is answered with a 500, by a delete " +
+			"with 409",
 		Why: "a token that was parsed, padded or made up can lose its protection without an error, or meet a 500 that no " +
 			"retry will cure",
 		FalseIf: world.ClientDropsTheToken.Shows(`a replace, "abc": 200`),
@@ -2696,7 +2817,8 @@ func TestOpaqueTokenIsHandedBackAsItWasGiven(t *testing.T) {
 		special := custom.Create("special", "color=red")
 		given := shelf.GetResourceVersion()
 		l.Say("The token stands in the body of a replace and of a merge patch, in the query of a GET, where it asks for a state at " +
-			"least as new, and in the preconditions of a delete.")
+			"least as new, and in the preconditions of a delete. The token is the current one, also with zeros before it; all writes " +
+			"of the table are dry runs, so it stays current.")
 		table := l.Table("token", "replace", "merge patch", "GET ?resourceVersion=", "delete", "both, of a Shelf")
 		// Dry runs: the token is checked as ever, and shelf stays what it is.
 		dry := []string{metav1.DryRunAll}
@@ -2705,6 +2827,7 @@ func TestOpaqueTokenIsHandedBackAsItWasGiven(t *testing.T) {
 			{"as it was given", given, special.GetResourceVersion(), "200", "200", "200", "200"},
 			{"with leading zeros", "00" + given, "00" + special.GetResourceVersion(), "200", "200", "200", "409 Conflict"},
 			{`"0"`, "0", "0", "200", "200", "200", "409 Conflict"},
+			{`""`, "", "", "200", "200", "200", "409 Conflict"},
 			{`"abc"`, "abc", "abc", "500", "500", "500", "409 Conflict"},
 		} {
 			_, replace := l.TryDryReplace(lab.WithToken(shelf, row.token), "color=blue")
@@ -2728,13 +2851,13 @@ func TestOpaqueTokenIsHandedBackAsItWasGiven(t *testing.T) {
 			customs, customPatches = append(customs, lab.Brief(replaceCustom)), append(customPatches, lab.Brief(patchCustom))
 		}
 		table.End()
-		l.Expect(slices.Equal(customs, []string{"200", "200", "422 Invalid", "500"}) && slices.Equal(customs, customPatches),
-			"a replace and a patch of a custom resource are answered 200, 200, 422 Invalid, 500",
+		l.Expect(slices.Equal(customs, []string{"200", "200", "422 Invalid", "422 Invalid", "500"}) && slices.Equal(customs, customPatches),
+			"a replace and a patch of a custom resource are answered 200, 200, 422 Invalid, 422 Invalid, 500",
 			"they are answered: %s; %s", strings.Join(customs, ", "), strings.Join(customPatches, ", "))
 		l.Blank()
 		l.Say("The last column is that of a replace and of a merge patch of a Shelf, a custom resource, which demands a token (CF6): " +
-			"0 is none, and refused. Of a ConfigMap, a replace " +
-			"or a patch with 0 carries no precondition at all: it overwrites whatever is there. The 500 says that the " +
+			"0 and \"\" are none, and refused. Of a ConfigMap, a replace " +
+			"or a patch with either carries no precondition at all: it overwrites whatever is there. The 500 says that the " +
 			"token cannot be parsed: nothing was stored, and no repetition helps; other 500s leave open what was stored (OT21b), " +
 			"and only the message tells them apart.")
 		l.Rival().Set("shelf", "color=white")

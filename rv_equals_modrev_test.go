@@ -46,7 +46,9 @@ var chapters = []lesson.Chapter{
 		File: "opaque_token_test.go", Title: "treat the token as opaque",
 		Intro: "Advice to people who write controllers, at work and ignored: what identifies an object, how to retry, who owns " +
 			"a field, what a cache knows, how to tell one failure from another, and what may be read into a token. Where a " +
-			"lesson says bad advice, the loss that it causes is shown.",
+			"lesson says bad advice, the loss that it causes is shown. A live read is one that no cache answers: a GET " +
+			"without a resourceVersion. managedFields, in an object's metadata, says who set which field; \"ann by Update\" and " +
+			"\"ann by Apply\" are two owners: one writes with create, replace or patch, the other with server-side apply.",
 	},
 	{
 		File: "modular_lab_test.go", Title: "the modular lab, and equality tokens",

@@ -105,6 +105,8 @@ func ofStatus(err error, s metav1.Status, resource, kind string) (Step, Stored) 
 		return LetGo, No
 	case http.StatusConflict:
 		return ofConflict(err, s, resource, kind), No
+	case http.StatusUnprocessableEntity:
+		return ofInvalid(s), No
 	case http.StatusGone:
 		return ListAgain, No
 	case http.StatusTooManyRequests:
@@ -131,6 +133,26 @@ func ofConflict(err error, s metav1.Status, resource, kind string) Step {
 		return SendItAgain
 	}
 	return ReadIt
+}
+
+// ofInvalid tells the faces of 422 apart. A JSON patch whose test fails, or whose path is not there, does not fit
+// what stands there, and its refusal names neither an object nor a cause (applyJSPatch in
+// k8s.io/apiserver/pkg/endpoints/handlers); a uid other than that of the object is refused as an immutable field.
+// Both need a live reading first, and [Found] says what it shows. A JSON patch that is wrong in itself, such as
+// one with an unknown op, is answered alike: who finds the object as he knew it has to mend the patch.
+func ofInvalid(s metav1.Status) Step {
+	if s.Details == nil {
+		return MendTheRequest
+	}
+	if s.Details.Kind == "" && len(s.Details.Causes) == 0 {
+		return ReadIt
+	}
+	for _, cause := range s.Details.Causes {
+		if cause.Field == "metadata.uid" {
+			return ReadIt
+		}
+	}
+	return MendTheRequest
 }
 
 // isAbout says whether the details of a refusal name the given resource or kind, or none at all. They name the

@@ -93,8 +93,9 @@ D1 and D2 are the two documents behind the book: "resourceVersion is etcd's mod_
   token             a resourceVersion, as a client holds and sends it
   writer, rival     two clients with the same rights; others have names that say who they are
   shelf, Shelf      the object of most lessons: a ConfigMap, or a custom resource of its own
+  fence             an object written last: once its event has come, no earlier one is on its way
   wire              what kube-apiserver asked etcd, and what etcd answered:
-    Range KEY         reads one key (KEY*: all keys with that prefix)
+    Range KEY         reads one key (KEY*: all keys with that prefix; RangeStream: in pieces)
     Txn if … then …   writes only if the compare holds; "else Get" returns the value if it does not
     no Txn            nothing was stored, also when the answer was 200
 
@@ -190,7 +191,7 @@ func field(indent, name string, lines []string) []string {
 // tail is the end of a tape, n lines at most, broken to the width of the page.
 func tail(tape []string, n int) []string {
 	if len(tape) == 0 {
-		return []string{"(nothing was sent to etcd for this lesson)"}
+		return []string{"(nothing had been sent to etcd by then)"}
 	}
 	if len(tape) > n {
 		tape = append([]string{fmt.Sprintf("… (%d lines before)", len(tape)-n)}, tape[len(tape)-n:]...)

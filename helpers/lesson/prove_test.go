@@ -235,7 +235,7 @@ func TestABrokenLessonExplainsItself(t *testing.T) {
 		"          may look",
 		"EXPECTED  looking up succeeds",
 		"OBSERVED  looking up: it is night",
-		"WIRE      (nothing was sent to etcd for this lesson)",
+		"WIRE      (nothing had been sent to etcd by then)",
 		"WHY       a page with a picture of the sky in it is printed in blue",
 		"READ      example.org/sky (*Sky).Color",
 	}, between(t, page, "Why it matters", ends)[1:])
