@@ -237,13 +237,13 @@ var ReadsForAPatchShowTheFirstVersion = Custom("what is read from etcd for a pat
 
 // TheSourceDeletes is the world in which the function that builds the compare of an update lets the then branch
 // delete.
-var TheSourceDeletes = Custom("by the source, the then branch deletes", func(l *lab.Lab) {
+var TheSourceDeletes = Custom("the source lets the then branch delete", func(l *lab.Lab) {
 	bendCompare(l, func(src []byte) []byte { return bytes.ReplaceAll(src, []byte("OpPut("), []byte("OpDelete(")) })
 })
 
 // TheSourceAsksForLess is the world in which the function that builds the compare of an update asks for a
 // smaller revision instead of an equal one.
-var TheSourceAsksForLess = Custom("by the source, the compare is for less and not for equality", func(l *lab.Lab) {
+var TheSourceAsksForLess = Custom("the source asks for less and not for equality", func(l *lab.Lab) {
 	bendCompare(l, func(src []byte) []byte { return bytes.ReplaceAll(src, []byte(`"="`), []byte(`"<"`)) })
 })
 
@@ -356,7 +356,7 @@ func ALibraryReadsFirst(what string) World {
 // PatchesAreSentAs is the world in which a client sends the patches of one format and one resource in another
 // format.
 func PatchesAreSentAs(resource, format, other string, as types.PatchType) World {
-	return Custom("the client sends a "+format+" of "+resource+" as a "+other, func(l *lab.Lab) {
+	return Custom("the client sends every "+format+" of "+resource+" as a "+other, func(l *lab.Lab) {
 		l.Wire.AddHTTP(&wire.HTTPRule{
 			When: func(c *wire.Call) bool { return c.Format == format && strings.HasPrefix(c.Path, resource+"/") },
 			Note: "sent as a " + other,
