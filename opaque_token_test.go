@@ -79,9 +79,10 @@ func TestOpaqueTokenWhatIsRememberedByNameGoesToTheNextIncarnation(t *testing.T)
 		ID: "OT2", From: "D2 paragraph 1", Part: "identity",
 		Says: "something outside the cluster that is remembered by name alone is taken for the next incarnation's; " +
 			"remembered by uid it is not",
-		Why:     "bob must not get ann's disk because his shelf has the name that hers had",
-		FalseIf: world.UIDsBelongToNames.Shows(`by its uid bob's shelf is given ann's disk`),
-		Read:    source.Func("k8s.io/apimachinery/pkg/apis/meta/v1", "IsControlledBy"),
+		Why:         "bob must not get ann's disk because his shelf has the name that hers had",
+		FalseIf:     world.UIDsBelongToNames.Shows(`by its uid bob's shelf is given ann's disk`),
+		AlsoFalseIf: []world.World{world.TheNextOwnerAdopts.Shows(`IsControlledBy says that they are bob's`)},
+		Read:        source.Func("k8s.io/apimachinery/pkg/apis/meta/v1", "IsControlledBy"),
 	}, func(l *lab.Lab) {
 		anns := l.Create("shelf", "owner=ann")
 		byName := map[string]string{anns.GetNamespace() + "/" + anns.GetName(): "ann's disk"}
@@ -194,10 +195,13 @@ func TestOpaqueTokenToRetryIsToReadAgainAndDecideAgain(t *testing.T) {
 			"between another's reading and writing, and nothing is lost",
 		Why: "a conflict is no malfunction: it is how writers who know nothing of each other share an object without a " +
 			"lock",
-		FalseIf:     world.ClientTransplantsTheToken.Shows(`the counter says 1`),
-		AlsoFalseIf: []world.World{world.ClientDropsTheToken.Shows(`the counter says 1`)},
-		Read:        source.Func("k8s.io/client-go/util/retry", "RetryOnConflict"),
-		Answers:     "#74 #77",
+		FalseIf: world.ClientTransplantsTheToken.Shows(`the counter says 1`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsTheToken.Shows(`the counter says 1`),
+			world.SomebodyIsAlwaysFaster("counter").Shows(`each of the three additions was refused: 409 Conflict`),
+		},
+		Read:    source.Func("k8s.io/client-go/util/retry", "RetryOnConflict"),
+		Answers: "#74 #77",
 	}, func(l *lab.Lab) {
 		l.Create("counter", "n=0")
 		table := l.Table("writer", "reads n", "with token", "writes n", "answer")
@@ -253,6 +257,10 @@ func TestOpaqueTokenAFreshTokenOnAStaleBodyDefeatsTheCheck(t *testing.T) {
 		Why: "the token certifies the reading that it came with; on another body it certifies something that never was " +
 			"the case",
 		FalseIf: world.BodiesKeepTheirToken.Shows(`the replace with the transplanted token was refused: 409 Conflict`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsTheToken.Shows(`the replace with its own token was accepted`),
+			world.AProxyMergesReplaces.Shows(`size=3 is stored`),
+		},
 		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
 		Answers: "#1",
 	}, func(l *lab.Lab) {
@@ -286,6 +294,10 @@ func TestOpaqueTokenARenewedTokenRepeatsAStaleDecision(t *testing.T) {
 			"\"+1\" that was decided on 1 sets 2 although the number has become 5; decide again and it is 6",
 		Why:     "the optimistic lock of a patch protects only the decision that was made on the copy it was taken from",
 		FalseIf: world.BodiesKeepTheirToken.Shows(`the patch with the renewed token was refused: 409 Conflict`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsTheToken.Shows(`the patch that was decided on 1 was accepted`),
+			world.SomebodyIsFasterAt(3, http.MethodPatch, "shelf").Shows(`the patch that was decided anew was refused: 409 Conflict`),
+		},
 		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptions"),
 		Answers: "#2 #26",
 	}, func(l *lab.Lab) {
@@ -372,10 +384,11 @@ func TestOpaqueTokenTheReadingBelongsInsideTheRetry(t *testing.T) {
 		ID: "OT6b", From: "D2 paragraph 2", Part: "replace and retry",
 		Says: "RetryOnConflict runs a closure again and does nothing else: with the reading outside of it, one write by " +
 			"somebody else makes every attempt fail; with the reading inside, the second succeeds",
-		Why:     "a token that was refused once is refused for ever: the version that it names does not come back",
-		FalseIf: world.ClientTransplantsTheToken.Shows(`the reading outside: 1; in the end: no error`),
-		Read:    source.Func("k8s.io/client-go/util/retry", "RetryOnConflict"),
-		Answers: "#23",
+		Why:         "a token that was refused once is refused for ever: the version that it names does not come back",
+		FalseIf:     world.ClientTransplantsTheToken.Shows(`the reading outside: 1; in the end: no error`),
+		AlsoFalseIf: []world.World{world.SomebodyIsAlwaysFaster("shelf").Shows(`attempts with the reading inside: 5; in the end: 409 Conflict`)},
+		Read:        source.Func("k8s.io/client-go/util/retry", "RetryOnConflict"),
+		Answers:     "#23",
 	}, func(l *lab.Lab) {
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
 		read := func() (*corev1.ConfigMap, error) {
@@ -428,9 +441,10 @@ func TestOpaqueTokenTheReadingOfARetryMustNotComeFromAStaleCache(t *testing.T) {
 			"one live reading is enough",
 		Why: "all attempts of retry.DefaultRetry are over in about 40 ms, and a cache may lag for longer; " +
 			"so read live after a conflict, or come back later",
-		FalseIf: world.AProxyStripsTheRevision.Shows(`readings from the cache: 1; in the end: no error`),
-		Read:    source.Func("k8s.io/client-go/util/retry", "DefaultRetry"),
-		Answers: "#24",
+		FalseIf:     world.AProxyStripsTheRevision.Shows(`readings from the cache: 1; in the end: no error`),
+		AlsoFalseIf: []world.World{world.AProxyKeepsAnswers.Shows(`attempts with live readings: 5; in the end: 409 Conflict`)},
+		Read:        source.Func("k8s.io/client-go/util/retry", "DefaultRetry"),
+		Answers:     "#24",
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource()
 		shelves := l.Of(kind)
@@ -548,7 +562,11 @@ func TestOpaqueTokenBackoffWithChanceProtectsTheServer(t *testing.T) {
 		Why: "every refused write costs the server a request and etcd a read; and those who all wait equally long meet " +
 			"again",
 		FalseIf: world.SomebodyIsAlwaysFaster("by-chance").Shows(`refused without backoff 28, with backoff by chance 64`),
-		Read:    source.Func("k8s.io/apimachinery/pkg/util/wait", "Jitter"),
+		AlsoFalseIf: []world.World{
+			world.SomebodyIsAlwaysFaster("in-step").Shows(`refused without backoff 28, in step 64`),
+			world.ClientDropsTheToken.Shows(`the counter says 1, 0 gave up`),
+		},
+		Read: source.Func("k8s.io/apimachinery/pkg/util/wait", "Jitter"),
 	}, func(l *lab.Lab) {
 		const writers = 8
 		chance := rand.New(rand.NewPCG(7, 7)) // the same chance in every run
@@ -632,7 +650,11 @@ func TestOpaqueTokenAReplaceFromAPartialViewDropsWhatItDoesNotKnow(t *testing.T)
 		Why: "the token says which version was read and not how much of it was kept: a client built with an older type " +
 			"loses the newer fields of everybody else",
 		FalseIf: world.AProxyMergesReplaces.Shows(`size=3 is stored`),
-		Read:    source.Func("k8s.io/apimachinery/pkg/runtime", "DefaultUnstructuredConverter"),
+		AlsoFalseIf: []world.World{
+			world.ClientKnowsNoSize.Shows(`size is not stored`),
+			world.APatchIsAState.Shows(`size is not stored`),
+		},
+		Read: source.Func("k8s.io/apimachinery/pkg/runtime", "DefaultUnstructuredConverter"),
 	}, func(l *lab.Lab) {
 		// oldShelf is the type of a client that was built before anybody thought of size.
 		type oldShelf struct {
@@ -678,6 +700,10 @@ func TestOpaqueTokenADiffIsMineOnlyAgainstTheCopyThatIRead(t *testing.T) {
 			"against a fresh reading, it takes back what others did meanwhile",
 		Why:     "to the diff, a field that my old copy lacks is a field that I removed",
 		FalseIf: world.AProxyDropsNulls.Shows(`size=3 is stored`),
+		AlsoFalseIf: []world.World{
+			world.APatchIsAState.Shows(`size is not stored`),
+			world.ClientDropsTheToken.Shows(`the patch that is a difference to a fresh reading was accepted`),
+		},
 		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/client", "MergeFrom"),
 		Answers: "#17",
 	}, func(l *lab.Lab) {
@@ -726,10 +752,14 @@ func TestOpaqueTokenAnUnconditionalPatchOfASharedListLosesAnEntry(t *testing.T) 
 			"one list, both are answered with 200, and one of the conditions is gone",
 		Why: "a merge patch replaces a list whole; what looks like \"patches do not conflict\" is that nobody notices any " +
 			"more that they should have",
-		FalseIf:     world.EveryPatchCarriesAToken.Shows(`bob's patch without a token was refused: 409 Conflict`),
-		AlsoFalseIf: []world.World{world.AppliesAreMergePatches.Shows(`stored: \[Filled\]`)},
-		Read:        source.Func("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptimisticLock"),
-		Answers:     "#15",
+		FalseIf: world.EveryPatchCarriesAToken.Shows(`bob's patch without a token was refused: 409 Conflict`),
+		AlsoFalseIf: []world.World{
+			world.AppliesAreMergePatches.Shows(`stored: \[Filled\]`),
+			world.APatchMergesConditions.Shows(`stored: Painted, Filled`),
+			world.ClientDropsTheToken.Shows(`bob's patch with a token was accepted`),
+		},
+		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptimisticLock"),
+		Answers: "#15",
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource("status")
 		type actor struct {
@@ -790,7 +820,12 @@ func TestOpaqueTokenALostFinalizerLetsTheObjectGoTooEarly(t *testing.T) {
 			"first, and the object is gone before the first actor has cleaned up",
 		Why:     "a finalizer is a promise that the object waits; whoever adds one needs the token, or a patch that merges lists",
 		FalseIf: world.EveryPatchCarriesAToken.Shows(`bob's client.MergeFrom was refused: 409 Conflict`),
-		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "AddFinalizer"),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsTheToken.Shows(`bob's patch with the lock was accepted`),
+			world.EveryPatchIsAMergePatch.Shows(`they leave \[bob\S+\] and \[bob\S+\]`),
+			world.AProxyDropsNulls.Shows(`a get of the object was accepted`),
+		},
+		Read: source.Func("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "AddFinalizer"),
 	}, func(l *lab.Lab) {
 		table := l.Table("ann and bob add a finalizer with", "ann", "bob", "finalizers then")
 		finalize := func(with, name string, from func(read client.Object) client.Patch) error {
@@ -840,9 +875,10 @@ func TestOpaqueTokenTwoPatchesFromOneCopyLeaveWhatNobodyWanted(t *testing.T) {
 			"and not what the last of the two meant to have",
 		Why: "\"the last one wins\" holds field by field only; who needs his whole state needs the token, or a manager " +
 			"who applies all of it",
-		FalseIf: world.EveryPatchCarriesAToken.Shows(`the second patch was refused: 409 Conflict`),
-		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*jsonPatcher).applyPatchToCurrentObject"),
-		Answers: "#73",
+		FalseIf:     world.EveryPatchCarriesAToken.Shows(`the second patch was refused: 409 Conflict`),
+		AlsoFalseIf: []world.World{world.APatchIsAState.Shows(`size is not stored`)},
+		Read:        source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*jsonPatcher).applyPatchToCurrentObject"),
+		Answers:     "#73",
 	}, func(l *lab.Lab) {
 		l.Create("shelf", "color=red")
 		table := l.Table("who", "had read", "wants", "so patches", "stored then")
@@ -869,9 +905,10 @@ func TestOpaqueTokenApplyKnowsWhoOwnsAFieldAndRetryingDoesNotChangeThat(t *testi
 			"on the same field with another value they do, with 409 and the cause FieldManagerConflict, and no retry helps",
 		Why: "a stale token goes away by reading again, an owner does not: the two faces of 409 need different next steps, " +
 			"and the causes tell them apart",
-		FalseIf: world.EveryApplyIsForced.Shows(`bob's apply of ann's fields was accepted`),
-		Read:    source.Func("k8s.io/apimachinery/pkg/util/managedfields/internal", "NewConflictError"),
-		Answers: "#22",
+		FalseIf:     world.EveryApplyIsForced.Shows(`bob's apply of ann's fields was accepted`),
+		AlsoFalseIf: []world.World{world.RefusalsLoseTheirCauses.Shows(`the causes are \[\]`)},
+		Read:        source.Func("k8s.io/apimachinery/pkg/util/managedfields/internal", "NewConflictError"),
+		Answers:     "#22",
 	}, func(l *lab.Lab) {
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
 		apply := func(manager string, data map[string]string) error {
@@ -923,6 +960,11 @@ func TestOpaqueTokenOwnersAreToldApartByManagerAndOperation(t *testing.T) {
 		Why: "a tool that moves from create or patch to apply under its old name is two owners until its old entry is moved " +
 			"over (csaupgrade in client-go)",
 		FalseIf: world.CreatesAreApplies.Shows(`size is not stored`),
+		AlsoFalseIf: []world.World{
+			world.EveryApplyIsForced.Shows(`ann's apply of another value was accepted`),
+			world.RefusalsLoseTheirCauses.Shows(`it is: Apply failed with 1 conflict`),
+			world.OwnersAreNotSent.Shows(`ann's apply after the upgrade was refused: 409 Conflict`),
+		},
 		Read:    source.Func("k8s.io/client-go/util/csaupgrade", "UpgradeManagedFields"),
 		Answers: "#50 #51",
 	}, func(l *lab.Lab) {
@@ -1018,9 +1060,10 @@ func TestOpaqueTokenAnApplyWithoutATokenLosesNoRace(t *testing.T) {
 			"\"the object has been modified\", about the object itself, cannot come from it",
 		Why: "who sees that text after an apply has sent a token with it, from a copy or out of a manifest; or it is about " +
 			"another object, such as a quota (CF8d), and then details.kind says so",
-		FalseIf: world.EveryPatchCarriesAToken.Shows(`the overtaken apply was refused: 409 Conflict`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
-		Answers: "#20",
+		FalseIf:     world.EveryPatchCarriesAToken.Shows(`the overtaken apply was refused: 409 Conflict`),
+		AlsoFalseIf: []world.World{world.EtcdIgnoresTheCompare.Shows(`size is not stored`)},
+		Read:        source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Answers:     "#20",
 	}, func(l *lab.Lab) {
 		l.Rival().Create("shelf", "color=red")
 		shelf := l.Get("shelf")
@@ -1078,7 +1121,12 @@ func TestOpaqueTokenForceTakesOwnershipAndIsNoRetry(t *testing.T) {
 		Why: "force answers \"who shall own this\", once and by decision; as an answer to every conflict it only makes the " +
 			"fight silent",
 		FalseIf: world.NoApplyIsForced.Shows(`bob's forced apply was refused: 409 Conflict`),
-		Read:    source.Func("sigs.k8s.io/structured-merge-diff/v6/merge", "(*Updater).Apply"),
+		AlsoFalseIf: []world.World{
+			world.EveryApplyIsForced.Shows(`it was answered no error`),
+			world.TheFightIsOver.Shows(`there were 3 writes`),
+			world.StoredInAnotherEncoding.Shows(`there were 9 writes`),
+		},
+		Read: source.Func("sigs.k8s.io/structured-merge-diff/v6/merge", "(*Updater).Apply"),
 	}, func(l *lab.Lab) {
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
 		table := l.Table("who does what", "answer", "color", "owner of color", "storage writes")
@@ -1129,6 +1177,10 @@ func TestOpaqueTokenGivingAFieldUpEndsTheFight(t *testing.T) {
 		Why: "no retry can settle whether the human or the controller is right; the manifest of the one who is not " +
 			"responsible must not have the field",
 		FalseIf: world.EveryApplyIsForced.Shows(`the controller's apply after the human has scaled was accepted`),
+		AlsoFalseIf: []world.World{
+			world.NoApplyIsForced.Shows(`the controller's forced apply was refused: 409 Conflict`),
+			world.ATemplateHasReplicas.Shows(`the controller's apply without replicas was refused: 409 Conflict`),
+		},
 		Read:    source.Func("k8s.io/kubernetes/pkg/registry/apps/deployment/storage", "(*ScaleREST).Update"),
 		Answers: "#52",
 	}, func(l *lab.Lab) {
@@ -1180,9 +1232,10 @@ func TestOpaqueTokenWhatItsOnlyOwnerLeavesOutFallsBackToTheDefault(t *testing.T)
 			"replicas falls back to the default of 1; it stays if somebody else owns it by then",
 		Why: "so the new owner takes the field first, with its present value, and only then does the old one leave it " +
 			"out",
-		FalseIf: world.ACoOwner(lab.Deployment, "alone", "controller", "replicas=3").Shows(`replicas=3 is stored`),
-		Read:    source.Func("k8s.io/apimachinery/pkg/util/managedfields/internal", "(*structuredMergeManager).Apply"),
-		Answers: "#52",
+		FalseIf:     world.ACoOwner(lab.Deployment, "alone", "controller", "replicas=3").Shows(`replicas=3 is stored`),
+		AlsoFalseIf: []world.World{world.TheScalerAppliesNothing.Shows(`replicas=1 is stored`)},
+		Read:        source.Func("k8s.io/apimachinery/pkg/util/managedfields/internal", "(*structuredMergeManager).Apply"),
+		Answers:     "#52",
 	}, func(l *lab.Lab) {
 		table := l.Table("who applies what", "answer", "replicas", "owners of replicas")
 		apply := func(name, who string, replicas int32) {
@@ -1220,6 +1273,10 @@ func TestOpaqueTokenTheDefinitionSaysWhetherStatusHasADoorOfItsOwn(t *testing.T)
 		Why: "200 does not mean that all was stored that was sent; and without the subresource every report of a controller " +
 			"looks like a new order to it (and IsNotFound from /status does not mean that the object is gone)",
 		FalseIf: world.StatusGoesToTheObject.Shows(`size=9 is stored`),
+		AlsoFalseIf: []world.World{
+			world.StoredInAnotherEncoding.Shows(`\["rv" "rv gen"\] moved`),
+			world.NoStatusMeansTheObject.Shows(`\["rv" "rv gen"\] moved`),
+		},
 		Read:    source.Func("k8s.io/apiextensions-apiserver/pkg/registry/customresource", "customResourceStrategy.PrepareForUpdate"),
 		Answers: "#44 #47",
 	}, func(l *lab.Lab) {
@@ -1639,9 +1696,10 @@ func TestOpaqueTokenAbsenceFromACacheIsNotAbsence(t *testing.T) {
 			"create is refused, with a generated name every look into the cache makes one more",
 		Why: "a deterministic name lets the apiserver decide who was first; a generated name takes that decision away " +
 			"from it",
-		FalseIf: world.ClientNamesWhatItCreates.Shows(`three looks made 1 `),
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Create"),
-		Answers: "#67 #68",
+		FalseIf:     world.ClientNamesWhatItCreates.Shows(`three looks made 1 `),
+		AlsoFalseIf: []world.World{world.EtcdIgnoresTheCompareOfACreate.Shows(`a later create by name was accepted`)},
+		Read:        source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Create"),
+		Answers:     "#67 #68",
 	}, func(l *lab.Lab) {
 		controller := l.As("controller")
 		cache := controller.Informer()
@@ -1742,6 +1800,10 @@ func TestOpaqueTokenAConflictShowsWhoseProgressItWas(t *testing.T) {
 			"managedFields, who changed it",
 		Why:     "the next decision depends on what the other did; a conflict that is only counted and repeated wastes that",
 		FalseIf: world.RivalSignsAsTheWriter.Shows(`color belongs to writer`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsTheToken.Shows(`the writer's replace was accepted`),
+			world.AProxyKeepsAnswers.Shows(`\[\] changed`),
+		},
 		Read:    source.Func("k8s.io/apimachinery/pkg/util/managedfields", "NewDefaultFieldManager"),
 		Answers: "#77",
 	}, func(l *lab.Lab) {
@@ -2182,11 +2244,14 @@ func TestOpaqueTokenAConflictMayBeYourOwnLostSuccess(t *testing.T) {
 		ID: "OT22", From: "D2 paragraph 5", Part: "telling errors apart",
 		Says: "when a write was stored and its answer was lost, the same write sent again conflicts with its own success: 409, " +
 			"although nobody else wrote; reading back and comparing shows that the work is done",
-		Why:         "who takes the lost answer for a failure, or that 409 for somebody else's work, does the work twice",
-		FalseIf:     world.TheFirst(http.MethodPut).Shows(`the same write sent again was accepted`),
-		AlsoFalseIf: []world.World{world.ClientDropsTheToken.Shows(`the same write sent again was accepted`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
-		Answers:     "#6",
+		Why:     "who takes the lost answer for a failure, or that 409 for somebody else's work, does the work twice",
+		FalseIf: world.TheFirst(http.MethodPut).Shows(`the same write sent again was accepted`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsTheToken.Shows(`the same write sent again was accepted`),
+			world.SomebodyIsAlwaysFaster("careful").Shows(`it carries ""`),
+		},
+		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+		Answers: "#6",
 	}, func(l *lab.Lab) {
 		const attempt = "metadata.annotations.attempt"
 		table := l.Table("add 1 to count=0", "careful", "hasty")
@@ -2238,9 +2303,10 @@ func TestOpaqueTokenAlreadyExistsMayBeYourself(t *testing.T) {
 			"when a stranger took the name; only what is stored there tells them apart",
 		Why: "AlreadyExists after a retry is neither a success nor a failure; it is a reason to look, and there must be " +
 			"something to look for, such as a mark of the attempt",
-		FalseIf: world.TheFirst(http.MethodPost).Shows(`the create sent again was accepted`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/errors", "InterpretCreateError"),
-		Answers: "#7",
+		FalseIf:     world.TheFirst(http.MethodPost).Shows(`the create sent again was accepted`),
+		AlsoFalseIf: []world.World{world.AnnotationsAreDropped.Shows(`the marks are "" and ""`)},
+		Read:        source.Func("k8s.io/apiserver/pkg/storage/errors", "InterpretCreateError"),
+		Answers:     "#7",
 	}, func(l *lab.Lab) {
 		const attempt = "metadata.annotations.attempt"
 		l.Wire.AddHTTP(&wire.HTTPRule{Lose: true, Times: 1, When: func(c *wire.Call) bool {
@@ -2278,9 +2344,10 @@ func TestOpaqueTokenALostCreateWithAGeneratedNameMakesTwoObjects(t *testing.T) {
 			"says so; with a name of the client's own there is one",
 		Why: "nothing collides when the server makes the name, so nothing warns; the first object is an orphan of which " +
 			"nobody knows",
-		FalseIf: world.ClientNamesWhatItCreates.Shows(`the create sent again was refused: 409 AlreadyExists`),
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/rest", "BeforeCreate"),
-		Answers: "#8 #68",
+		FalseIf:     world.ClientNamesWhatItCreates.Shows(`the create sent again was refused: 409 AlreadyExists`),
+		AlsoFalseIf: []world.World{world.TheFirst(http.MethodPost).Shows(`1 are: \[shelf-\w+\]`)},
+		Read:        source.Func("k8s.io/apiserver/pkg/registry/rest", "BeforeCreate"),
+		Answers:     "#8 #68",
 	}, func(l *lab.Lab) {
 		l.Wire.AddHTTP(&wire.HTTPRule{Lose: true, Times: 1, When: func(c *wire.Call) bool { return c.Verb == http.MethodPost }})
 		o := l.New("", "color=red")
@@ -2315,10 +2382,11 @@ func TestOpaqueTokenAlreadyExistsIsSettledByTheUIDOfTheOwner(t *testing.T) {
 		ID: "OT23c", From: "D2 paragraphs 1, 5", Part: "telling errors apart",
 		Says: "whether a child that already exists is one's own says the uid in its controller's owner reference, not its name " +
 			"and not the owner's name",
-		Why:     "to fail for ever on one's own child is as wrong as to adopt the child of a past owner of the same name",
-		FalseIf: world.UIDsBelongToNames.Shows(`the child of the past owner looks like ours`),
-		Read:    source.Func("k8s.io/apimachinery/pkg/apis/meta/v1", "IsControlledBy"),
-		Answers: "#69",
+		Why:         "to fail for ever on one's own child is as wrong as to adopt the child of a past owner of the same name",
+		FalseIf:     world.UIDsBelongToNames.Shows(`the child of the past owner looks like ours`),
+		AlsoFalseIf: []world.World{world.EtcdIgnoresTheCompareOfACreate.Shows(`the create of child was accepted`)},
+		Read:        source.Func("k8s.io/apimachinery/pkg/apis/meta/v1", "IsControlledBy"),
+		Answers:     "#69",
 	}, func(l *lab.Lab) {
 		childOf := func(owner *lab.Object, name string) *lab.Object {
 			o := l.New(name, "color=red")
@@ -2574,6 +2642,10 @@ func TestOpaqueTokenAReplaceBringsADeletedObjectBackWhereUpdatesCreate(t *testin
 		Why: "for these kinds the token protects nothing once the object is gone; a lease holder that renews late raises a " +
 			"lease that was taken away",
 		FalseIf: world.ClientsSendTheUID.Shows(`Lease: 409 Conflict`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsTheUID.Shows(`Lease with the uid: 201`),
+			world.ServerCreatesWhatIsMissing.Shows(`ConfigMap: 201`),
+		},
 		Read:    source.Func("k8s.io/apiserver/pkg/registry/rest", "RESTUpdateStrategy.AllowCreateOnUpdate"),
 		Answers: "#38",
 	}, func(l *lab.Lab) {
@@ -2621,9 +2693,10 @@ func TestOpaqueTokenARetryRepeatsADecisionOrMakesItAnew(t *testing.T) {
 			"and to add 1 again are not the same",
 		Why: "both loops read again and both succeed; the one that replays what it decided before undoes the other's work " +
 			"with a fresh token in its hand",
-		FalseIf: world.ALibraryRepeatsTheChange.Shows(`the replayed decision gives 6`),
-		Read:    source.Func("k8s.io/client-go/util/retry", "RetryOnConflict"),
-		Answers: "#2 #26",
+		FalseIf:     world.ALibraryRepeatsTheChange.Shows(`the replayed decision gives 6`),
+		AlsoFalseIf: []world.World{world.ClientTransplantsTheToken.Shows(`adding 1 again gives 2`)},
+		Read:        source.Func("k8s.io/client-go/util/retry", "RetryOnConflict"),
+		Answers:     "#2 #26",
 	}, func(l *lab.Lab) {
 		deployments := l.Of(lab.Deployment)
 		replicas := func(o *lab.Object) int { n, _ := strconv.Atoi(lab.Field(o, "replicas")); return n }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"modrev/helpers/modular"
 	"modrev/helpers/source"
 	"modrev/helpers/wire"
 )
@@ -50,6 +51,7 @@ type Lab struct {
 	kept    []Kept
 
 	bentLabels  func(c Labels, m int64) Labels   // see BendLabels
+	bentStores  func(*modular.Store)             // see BendLabelStores
 	bentDoubles func([]Double)                   // see BendDoubles
 	bentCaches  func(held, came *Object) *Object // see BendCaches
 	registers   int                              // how many Registers were made

@@ -1,6 +1,9 @@
 package lab
 
-import "modrev/helpers/modular"
+import (
+	"modrev/helpers/modular"
+	"modrev/helpers/token"
+)
 
 // Labels is a counter as the modular lab has it.
 type Labels interface {
@@ -29,3 +32,16 @@ func (l *Lab) Reset(m, a int64) Labels {
 
 // BendLabels has the modular lab count in another way: the world in which its labels are something else.
 func (l *Lab) BendLabels(bend func(c Labels, m int64) Labels) { l.bentLabels = bend }
+
+// LabelStore is a store of objects of one kind whose tokens are labels modulo m, a apart.
+func (l *Lab) LabelStore(kind token.Kind, m, a int64) *modular.Store {
+	s, err := modular.NewStore(kind, m, a)
+	l.Step(err, "making a store whose tokens are labels")
+	if l.bentStores != nil {
+		l.bentStores(s)
+	}
+	return s
+}
+
+// BendLabelStores has each LabelStore changed when it is made.
+func (l *Lab) BendLabelStores(bend func(*modular.Store)) { l.bentStores = bend }

@@ -142,11 +142,7 @@ var ServerCreatesWhatIsMissing = Custom("the server creates whatever a replace d
 			if resp.StatusCode != http.StatusNotFound {
 				return body
 			}
-			object, ok := sentIn(resp)
-			if !ok {
-				return body
-			}
-			created, err := l.As("server").TryRaw(http.MethodPost, path.Dir(resp.Request.URL.Path), "", editToken(object, ""))
+			created, err := sendAgain(l, http.MethodPost, resp, path.Dir(resp.Request.URL.Path))
 			if err != nil {
 				return body
 			}
@@ -155,6 +151,19 @@ var ServerCreatesWhatIsMissing = Custom("the server creates whatever a replace d
 		},
 	})
 })
+
+// sendAgain sends what was answered by resp with another method to another path; a create without a token, which
+// it must not have.
+func sendAgain(l *lab.Lab, method string, resp *http.Response, path string) ([]byte, error) {
+	object, err := sentIn(resp)
+	if err != nil {
+		return nil, err
+	}
+	if method == http.MethodPost {
+		object = editToken(object, "")
+	}
+	return l.As("server").TryRaw(method, path, "", object)
+}
 
 // EveryRefusalIsAConflict is the world in which the server has one code and one reason for everything that
 // it refuses.

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"modrev/helpers/lab"
 	"modrev/helpers/wire"
@@ -57,5 +59,33 @@ var AProxyTouchesTheSpec = Custom("a proxy adds something to the spec whenever a
 				}
 			})
 		},
+	})
+})
+
+// TheNextOwnerAdopts is the world in which the objects of an owner that was deleted are given to the next object
+// of its name: whoever reads the books finds that they have just been adopted.
+var TheNextOwnerAdopts = Custom("somebody adopts the books for whoever bears the name of their owner", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool {
+			return c.Verb == http.MethodGet && c.Who == "writer" && c.Path == "configmaps/books"
+		},
+		Do: func(int) {
+			adopter := l.As("adopter")
+			books := adopter.Get("books")
+			books.SetOwnerReferences([]metav1.OwnerReference{
+				*metav1.NewControllerRef(adopter.Get("shelf"), corev1.SchemeGroupVersion.WithKind("ConfigMap")),
+			})
+			adopter.Replace(books)
+		},
+	})
+})
+
+// AnnotationsAreDropped is the world in which a client creates its objects without the annotations that its
+// caller set.
+var AnnotationsAreDropped = Custom("the client drops the annotations of what it creates", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When:    func(c *wire.Call) bool { return c.Verb == http.MethodPost },
+		Note:    "the client dropped the annotations",
+		Request: func(_ *http.Request, body []byte) []byte { return withoutMeta(body, "annotations") },
 	})
 })

@@ -3,8 +3,10 @@ package world
 import (
 	"net/http"
 	"strconv"
+	"sync/atomic"
 
 	"modrev/helpers/lab"
+	"modrev/helpers/modular"
 	"modrev/helpers/wire"
 )
 
@@ -36,6 +38,14 @@ func (g *gap) Step() int64 {
 	}
 	return label
 }
+
+// LabelsAreGivenOutOnce is the world in which the store whose tokens are labels never gives a label out twice.
+var LabelsAreGivenOutOnce = Custom("no label is given out twice", func(l *lab.Lab) {
+	l.BendLabelStores(func(s *modular.Store) {
+		var count atomic.Int64
+		s.Mint = func(string) string { return strconv.FormatInt(1000+count.Add(1), 10) }
+	})
+})
 
 // TokensWrap is the world in which the server gives out its numbers modulo 8, and finds the number that is
 // meant by a token that it gets back.

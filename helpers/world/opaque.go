@@ -120,6 +120,21 @@ var ClientDropsTheUID = Custom("the client drops the uid from what it sends", fu
 // ClientsSendTheUID is the world in which clients remember the uid that a name had first, and put it into
 // every replace and every patch.
 var ClientsSendTheUID = Custom("clients put the uid that they know into every write", func(l *lab.Lab) {
+	sendTheUID(l, func(c *wire.Call) bool { return c.Verb == http.MethodPut || c.Verb == http.MethodPatch })
+})
+
+// ReplacesSendTheUID is the world in which clients do so in a replace only.
+var ReplacesSendTheUID = Custom("clients put the uid that they know into every replace", func(l *lab.Lab) {
+	sendTheUID(l, func(c *wire.Call) bool { return c.Verb == http.MethodPut })
+})
+
+// TheTokenBringsTheUID is the world in which clients do so wherever they send a token.
+var TheTokenBringsTheUID = Custom("clients send the uid wherever they send a token", func(l *lab.Lab) {
+	sendTheUID(l, func(c *wire.Call) bool { return c.HasToken && c.Token != "" })
+})
+
+// sendTheUID puts the uid that a name had first into the selected requests.
+func sendTheUID(l *lab.Lab, when func(*wire.Call) bool) {
 	var mu sync.Mutex
 	known := map[string]string{}
 	l.Wire.AddHTTP(&wire.HTTPRule{
@@ -138,7 +153,7 @@ var ClientsSendTheUID = Custom("clients put the uid that they know into every wr
 	})
 	l.Wire.AddHTTP(&wire.HTTPRule{
 		Note: "with the uid",
-		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut || c.Verb == http.MethodPatch },
+		When: when,
 		Request: func(q *http.Request, body []byte) []byte {
 			mu.Lock()
 			uid := known[path.Base(q.URL.Path)]
@@ -156,7 +171,7 @@ var ClientsSendTheUID = Custom("clients put the uid that they know into every wr
 			})
 		},
 	})
-})
+}
 
 // RivalSignsAsTheWriter is the world in which the rival writes under the writer's name.
 var RivalSignsAsTheWriter = Custom("the rival writes under the writer's name", func(l *lab.Lab) {

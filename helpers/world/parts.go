@@ -100,7 +100,7 @@ var ZeroIsANumber = Custom(`"0" is a token like any other number`, func(l *lab.L
 // AProxyForcesWhatIsRefused is the world in which a proxy sends a replace that was refused once more, with the
 // newest token, and gives the refusal to the client all the same.
 var AProxyForcesWhatIsRefused = Custom("a proxy passes on the refusal and sends the replace again with the newest token", func(l *lab.Lab) {
-	sendAgain(l, "proxy", func(l *lab.Lab, q *http.Request, body []byte) {
+	afterARefusal(l, "proxy", func(l *lab.Lab, q *http.Request, body []byte) {
 		defer l.Wire.Tape().Pause()()
 		// An error here shows in what is stored.
 		_, _ = l.As("proxy").TryRaw(q.Method, q.URL.Path, "", withCurrentToken(l, body))
@@ -110,18 +110,18 @@ var AProxyForcesWhatIsRefused = Custom("a proxy passes on the refusal and sends 
 // ALibraryRepeatsWhatIsRefused is the world in which a client library sends a replace that was refused once
 // more as it is, before it tells its caller.
 var ALibraryRepeatsWhatIsRefused = Custom("a library repeats a refused replace before it tells its caller", func(l *lab.Lab) {
-	sendAgain(l, "library", func(l *lab.Lab, q *http.Request, body []byte) {
+	afterARefusal(l, "library", func(l *lab.Lab, q *http.Request, body []byte) {
 		// Its answer is that of the first.
 		_, _ = l.As("library").TryRaw(q.Method, q.URL.Path, "", body)
 	})
 })
 
-// sendAgain has somebody do something about each replace of the others that is refused with 409.
-func sendAgain(l *lab.Lab, who string, again func(*lab.Lab, *http.Request, []byte)) {
+// afterARefusal has somebody do something about each replace of the others that is refused with 409.
+func afterARefusal(l *lab.Lab, who string, again func(*lab.Lab, *http.Request, []byte)) {
 	l.Wire.AddHTTP(&wire.HTTPRule{
 		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut && c.Who != who },
 		Answer: func(resp *http.Response, body []byte) []byte {
-			if sent, ok := sentIn(resp); ok && resp.StatusCode == http.StatusConflict {
+			if sent, err := sentIn(resp); err == nil && resp.StatusCode == http.StatusConflict {
 				again(l, resp.Request, sent)
 			}
 			return body
@@ -130,14 +130,13 @@ func sendAgain(l *lab.Lab, who string, again func(*lab.Lab, *http.Request, []byt
 }
 
 // sentIn is the body of the request that got an answer.
-func sentIn(resp *http.Response) ([]byte, bool) {
+func sentIn(resp *http.Response) ([]byte, error) {
 	body, err := resp.Request.GetBody()
 	if err != nil {
-		return nil, false
+		return nil, err
 	}
 	defer body.Close()
-	sent, err := io.ReadAll(body)
-	return sent, err == nil
+	return io.ReadAll(body)
 }
 
 // TheElseBranchIsOneTooHigh is the world in which an else branch reports a mod_revision that is one too high.

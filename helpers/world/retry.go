@@ -84,6 +84,30 @@ func SomebodyIsAlwaysFaster(name string) World {
 	})
 }
 
+// SomebodyIsFasterAt is the world in which another client writes the named ConfigMap right before the n-th
+// request of the writer with an HTTP method.
+func SomebodyIsFasterAt(n int, method, name string) World {
+	return Custom("somebody else writes the object once more in between", func(l *lab.Lab) {
+		l.Wire.AddHTTP(&wire.HTTPRule{
+			When: func(c *wire.Call) bool { return c.Who == "writer" && c.Verb == method && c.Path == "configmaps/"+name },
+			Do: func(at int) {
+				if at == n {
+					l.Rival().Set(name, "touched="+strconv.Itoa(n))
+				}
+			},
+		})
+	})
+}
+
+// StatusNeedsNoToken is the world in which the server asks for no token where only the status is written.
+var StatusNeedsNoToken = Custom("what is sent to /status is not checked for its token", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When:    func(c *wire.Call) bool { return c.HasToken && strings.HasSuffix(c.Path, "/status") },
+		Note:    "the token was taken out",
+		Request: func(_ *http.Request, body []byte) []byte { return editToken(body, "") },
+	})
+})
+
 // tokens are resourceVersions by the path of the object. The zero value is ready.
 type tokens struct {
 	mu     sync.Mutex
