@@ -41,9 +41,13 @@ func TestAStaleReplaceIsRefusedAndTheRivalsWriteSurvives(t *testing.T) {
 			"nothing of it is stored",
 		Why: "of two clients that decided on the same version only one can be right about it; the other one is told, and " +
 			"overwrites nothing",
-		FalseIf:     world.ClientDropsTheToken.Shows(`the stale replace was accepted`),
-		AlsoFalseIf: []world.World{world.AProxyRewordsRefusals.Shows(`it says: .*please apply the changes`)},
-		Read:        source.Func(registryStore, "(*Store).Update"),
+		FalseIf: world.ClientDropsTheToken.Shows(`the stale replace was accepted`),
+		AlsoFalseIf: []world.World{
+			world.AProxyRewordsRefusals.Shows(`it says: .*please apply the changes`),
+			world.AProxyForcesWhatIsRefused.Shows(`color=red is stored`),
+			world.RefusalsAreAbout("ConfigMap").Shows(`they name ConfigMap and shelf`),
+		},
+		Read: source.Func(registryStore, "(*Store).Update"),
 	}, func(l *lab.Lab) {
 		read := l.Create("shelf", "color=red", "size=small")
 		rivals := l.Rival().Set("shelf", "color=blue")
@@ -78,6 +82,13 @@ func TestATokenMustBeEqualAndNotOnlyNewEnough(t *testing.T) {
 		Why: "a server that asked for \"new enough\" would let anybody in who names a large number; and a client that sends " +
 			"0 for \"unknown\" overwrites without a check",
 		FalseIf: world.NewerTokensCount.Shows(`a replace with the next number was accepted`),
+		AlsoFalseIf: []world.World{
+			world.OlderTokensCount.Shows(`a replace with an older number was accepted`),
+			world.TokensAreTheirLastDigits.Shows(`a replace with a number far ahead was accepted`),
+			world.WordsAreNoTokens.Shows(`a replace with a word was accepted`),
+			world.SomebodyIsAlwaysFaster("shelf").Shows(`a replace with the current number was refused: 409`),
+			world.ZeroIsANumber.Shows(`a replace with 0 was refused: 409`),
+		},
 		Read:    source.Func(registryStore, "(*Store).Update"),
 		Answers: "#35",
 	}, func(l *lab.Lab) {
@@ -113,7 +124,11 @@ func TestOneSentenceHasTwoSources(t *testing.T) {
 		Why: "who looks for the failed transaction of every 409 does not find it: the number of conflicts says nothing " +
 			"about the number of transactions that failed",
 		FalseIf: world.ReadsShowTheVersionBefore.Shows(`the replace after the rival's write cost etcd: 1 Range, 1 Txn`),
-		Read:    source.Func(registryStore, "(*Store).Update"),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsTheToken.Shows(`the replace after the rival's write was accepted`),
+			world.EtcdIgnoresTheCompare.Shows(`the replace that was overtaken was accepted`),
+		},
+		Read: source.Func(registryStore, "(*Store).Update"),
 		Erratum: "the document says that the sentence is the user-facing form of a failed compare on mod_revision. It is " +
 			"so in a race only, or while the apiserver's cache lags (CF3b); otherwise a replace that is stale when it arrives " +
 			"never becomes a transaction.",
@@ -157,7 +172,13 @@ func TestInARaceTheFailedCompareRefuses(t *testing.T) {
 		Why: "between the apiserver's own comparison and the write there is always a gap; only the compare, which etcd " +
 			"executes together with the write, leaves none",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the overtaken replace was accepted`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		AlsoFalseIf: []world.World{
+			world.AProxyForcesWhatIsRefused.Shows(`color=red is stored`),
+			world.ALibraryRepeatsWhatIsRefused.Shows(`the rival's patch cost etcd: (1 Range, 2|3) Txn`),
+			world.EtcdComparesTheVersion.Shows(`it is Txn if version\(`),
+			world.TheElseBranchIsOneTooHigh.Shows(`the else branch returned mod_revision .*raised by one`),
+		},
+		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
 		read := l.Create("shelf", "color=red", "size=small")
 		l.Settle(read)
@@ -194,7 +215,11 @@ func TestAStaleCacheCostsACompareAndNotAnUpdate(t *testing.T) {
 		Why: "the apiserver may start from a copy that is out of date, for speed, because the compare is there to find out; " +
 			"a stale cache costs a transaction, and never an update",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the stale replace was accepted`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).GuaranteedUpdate"),
+		AlsoFalseIf: []world.World{
+			world.ALibraryRepeatsWhatIsRefused.Shows(`the stale replace cost etcd: 2 Txn`),
+			world.AProxyForcesWhatIsRefused.Shows(`color=red is stored`),
+		},
+		Read: source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
 		shelves := l.Of(l.CustomResource())
 		read := shelves.Create("shelf", "color=red", "size=small")
@@ -230,6 +255,14 @@ func TestAConflictingPatchRetriesAndAConflictingReplaceDoesNot(t *testing.T) {
 		Why: "a patch without a token says what to change and fits any version; whoever sends a token asked to be told, " +
 			"and a replace without one overwrites what it has never seen",
 		FalseIf: world.ClientDropsTheToken.Shows(`the patch with a token was accepted`),
+		AlsoFalseIf: []world.World{
+			world.PatchesCarryAToken.Shows(`the patch without a token was refused: 409`),
+			world.LibraryFillsInTheToken.Shows(`the replace without a token was refused: 409`),
+			world.PatchesCarryATokenIn("apply").Shows(`the apply without a token was refused: 409`),
+			world.ClientDropsTheTokenOf("replace").Shows(`the replace with a token was accepted`),
+			world.EtcdIgnoresTheCompareOf("a").Shows(`it sent 1, 2 and 2 transactions`),
+			world.TheRetryPutsTheOldBytes.Shows(`rival=old is stored`),
+		},
 		Read:    source.Func(registryStore, "(*Store).Update"),
 		Answers: "#20",
 	}, func(l *lab.Lab) {
@@ -290,6 +323,10 @@ func TestPatchesWithoutATokenNeverConflictHoweverManyWritersThereAre(t *testing.
 			"token that all of them read, exactly one is",
 		Why:     "contention alone makes no conflict: whose patch is refused as stale has sent a token, or has a library that did it",
 		FalseIf: world.ClientPinsItsFirstToken.Shows(`1 of 20 patches without a token were accepted`),
+		AlsoFalseIf: []world.World{
+			world.EtcdKeepsTheOldValue.Shows(`20 were accepted, 0 are stored`),
+			world.ClientDropsTheToken.Shows(`20 of 20 patches with the token were accepted`),
+		},
 		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#19",
 	}, func(l *lab.Lab) {
@@ -331,6 +368,10 @@ func TestTheServersRetryHasNoCount(t *testing.T) {
 		Why: "the often repeated \"five retries\" is not true of the server: what ends the retry is success, or the deadline of " +
 			"the request (half a minute), which is answered with 504",
 		FalseIf: world.ServerGivesUp.Shows(`the patch was refused at transaction 7`),
+		AlsoFalseIf: []world.World{
+			world.EtcdIgnoresTheCompare.Shows(`overtaken 300 times cost etcd: 1 Txn`),
+			world.EtcdKeepsTheOldValue.Shows(`color=red is stored`),
+		},
 		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#19",
 	}, func(l *lab.Lab) {
@@ -371,6 +412,10 @@ func TestAReplaceWithoutATokenOverwritesUnlessTheKindForbidsIt(t *testing.T) {
 		Why: "that it works is no proof that it is right: what is refused for a custom resource silently loses updates of " +
 			"a ConfigMap or a Deployment",
 		FalseIf: world.LibraryFillsInTheToken.Shows(`refused are: none`),
+		AlsoFalseIf: []world.World{
+			world.ReplacesAreSentAsPatches.Shows(`ConfigMap: it is there`),
+			world.RefusalsLoseTheirCauses.Shows(`the causes are \[\]`),
+		},
 		Read:    source.Func("k8s.io/kubernetes/pkg/registry/coordination/lease", "leaseStrategy.AllowUnconditionalUpdate"),
 		Answers: "#33",
 	}, func(l *lab.Lab) {
@@ -421,6 +466,10 @@ func TestAReplaceOfWhatIsMissingIsRefusedUnlessTheKindCreatesIt(t *testing.T) {
 		Why: "PUT has no one meaning: a client that relies on 404 to learn of a deletion resurrects a Lease, and one that " +
 			"relies on PUT to create fails with a ConfigMap",
 		FalseIf: world.ServerCreatesWhatIsMissing.Shows(`created are: .*, ConfigMap, `),
+		AlsoFalseIf: []world.World{
+			world.EveryRefusalIsAConflict.Shows(`a replace of a missing \w+ was refused: 409 Conflict: .* not found`),
+			world.ReplacesLookFirst.Shows(`^created are: $`),
+		},
 		Read:    source.Func("k8s.io/kubernetes/pkg/registry/coordination/lease", "leaseStrategy.AllowCreateOnUpdate"),
 		Answers: "#38",
 	}, func(l *lab.Lab) {
@@ -460,6 +509,9 @@ func TestAFailedTestOfAJSONPatchIsInvalidAndNotAConflict(t *testing.T) {
 		Why: "both patches say \"only if it is still this version\"; but the code around them, which waits for 409, does " +
 			"nothing about the first",
 		FalseIf: world.ATestBecomesAPrecondition.Shows(`a patch with a failed test was refused: 409 Conflict`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsTheTokenOf("JSON patch").Shows(`a patch that replaces the resourceVersion by a stale one was accepted`),
+		},
 		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*jsonPatcher).applyJSPatch"),
 		Answers: "#5",
 	}, func(l *lab.Lab) {
@@ -508,6 +560,12 @@ func TestATokenInAPatchIsAPreconditionInEveryFormat(t *testing.T) {
 		Why: "a patch can be as strict as a replace, without If-Match and without a test; and a token that a template has " +
 			"brought along makes patches fail for no visible reason",
 		FalseIf: world.ClientDropsTheToken.Shows(`a merge patch with a stale token was accepted`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsTheTokenOf("strategic merge patch").Shows(`a strategic merge patch with a stale token was accepted`),
+			world.ClientDropsTheTokenOf("JSON patch").Shows(`a JSON Patch with a stale token was accepted`),
+			world.ClientDropsTheTokenOf("apply").Shows(`an apply with a stale token was accepted`),
+			world.ForceGetsPastTheToken.Shows(`an apply with force with a stale token was accepted`),
+		},
 		Read:    source.Func(registryStore, "(*Store).Update"),
 		Answers: "#3 #21",
 	}, func(l *lab.Lab) {
@@ -542,8 +600,13 @@ func TestPatchFormatsDifferInHowTheyMerge(t *testing.T) {
 			"Patch addresses its items; on a custom resource a strategic merge patch is 415",
 		Why: "the same body means another change in another format, and a merge patch of a list removes what others have " +
 			"put into it, without a conflict",
-		FalseIf: world.EveryPatchIsAMergePatch.Shows(`a strategic merge patch of the list leaves \[new\]`),
-		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*smpPatcher).applyPatchToCurrentObject"),
+		FalseIf: world.EveryPatchIsAMergePatch.Shows(`^strategic merge patch: the list becomes \[new\]`),
+		AlsoFalseIf: []world.World{
+			world.PatchesAreSentAs("deployments", "merge patch", "strategic merge patch", types.StrategicMergePatchType).Shows(`^merge patch: the list becomes \[new c\]`),
+			world.PatchesAreSentAs("deployments", "apply", "merge patch", types.MergePatchType).Shows(`^apply: the list becomes \[new\]`),
+			world.PatchesAreSentAs("shelves", "strategic merge patch", "merge patch", types.MergePatchType).Shows(`a strategic merge patch of a custom resource was accepted`),
+		},
+		Read: source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*smpPatcher).applyPatchToCurrentObject"),
 	}, func(l *lab.Lab) {
 		deployments := l.Of(lab.Deployment)
 		container := `{"name":"new","image":"registry.example/new:1"}`
@@ -562,7 +625,7 @@ func TestPatchFormatsDifferInHowTheyMerge(t *testing.T) {
 			deployments.Create(name)
 			names := containers(deployments.Patch(name, patch.format, patch.body))
 			table.Row(patch.what, names)
-			l.Expect(names == patch.leaves, "a "+patch.what+" of the list leaves "+patch.leaves, "a %s of the list leaves %s", patch.what, names)
+			l.Expect(names == patch.leaves, patch.what+": the list becomes "+patch.leaves, "%s: the list becomes %s", patch.what, names)
 		}
 		table.End()
 		shelves := l.Of(l.CustomResource())
@@ -582,10 +645,15 @@ func TestANullTokenIsNoToken(t *testing.T) {
 			"is accepted",
 		Why: "that is what a client-side apply sends when somebody once saved a resourceVersion in a manifest and later " +
 			"removed it",
-		FalseIf:     world.NullsAreDropped.Shows(`a patch with null of a Shelf was accepted`),
-		AlsoFalseIf: []world.World{world.NullMeansTheNewest.Shows(`an overtaken patch of a ConfigMap with null was refused: 409`)},
-		Read:        source.Func(registryStore, "(*Store).Update"),
-		Answers:     "#36",
+		FalseIf: world.NullsAreDropped.Shows(`a patch with null of a Shelf was accepted`),
+		AlsoFalseIf: []world.World{
+			world.NullMeansTheNewest.Shows(`an overtaken patch of a ConfigMap with null was refused: 409`),
+			world.ClientDropsTheToken.Shows(`a ConfigMap with the current one was accepted`),
+			world.PatchesSayNull.Shows(`a Shelf that does not mention it was refused: 422`),
+			world.EtcdKeepsTheOldValue.Shows(`metadata.labels.color is not stored`),
+		},
+		Read:    source.Func(registryStore, "(*Store).Update"),
+		Answers: "#36",
 	}, func(l *lab.Lab) {
 		shelves := l.Of(l.CustomResource())
 		plain := l.Create("shelf")
@@ -633,10 +701,18 @@ func TestAConflictHasSeveralFaces(t *testing.T) {
 			"name is being set free, and whether it is the token or the uid that is wrong",
 		Why: "each face needs another next step; a client that knows only \"409\" repeats what can never succeed, or gives " +
 			"up what would",
-		FalseIf:     world.AGatewayHidesTheReason.Shows(`the create of a name in use: .* AlreadyExists, .* the server reported a conflict`),
-		AlsoFalseIf: []world.World{world.ClientDropsTheToken.Shows(`the replace with a stale token was accepted`)},
-		Read:        source.Func("k8s.io/apimachinery/pkg/api/errors", "IsConflict"),
-		Answers:     "#70",
+		FalseIf: world.AGatewayHidesTheReason.Shows(`the create of a name in use: .* AlreadyExists, .* the server reported a conflict`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsTheToken.Shows(`the replace with a stale token was accepted`),
+			world.FinalizersAreDropped.Shows(`the create of a name being set free was accepted`),
+			world.RefusalsLoseTheirCauses.Shows(`the apply to another's field: .* cause "":`),
+			world.ClientDropsThePreconditions.Shows(`the delete of a stale version was accepted`),
+			world.DeletesLose("uid").Shows(`the delete of what is gone, by uid was accepted`),
+			world.ClientDropsTheUID.Shows(`the replace of what is gone, with uid: .* has been modified`),
+			world.EtcdIgnoresTheCompareOf("quota").Shows(`the create under a quota others write was accepted`),
+		},
+		Read:    source.Func("k8s.io/apimachinery/pkg/api/errors", "IsConflict"),
+		Answers: "#70",
 	}, func(l *lab.Lab) {
 		says := l.Table("request refused", "409, reason", "details", "cause")
 		todo := l.Table("request refused", "its words in the message", "the next step of a client")
@@ -709,7 +785,12 @@ func TestNotEveryRefusalIsAConflict(t *testing.T) {
 			"400, a format that is not served 415; IsConflict is false for all of them",
 		Why:     "none of these is cured by reading again and trying again; a retry loop around them spins for nothing",
 		FalseIf: world.EveryRefusalIsAConflict.Shows(`the replace without the right: 409 Conflict: .* is forbidden`),
-		Read:    source.Func("k8s.io/apimachinery/pkg/api/errors", "ReasonForError"),
+		AlsoFalseIf: []world.World{
+			world.ClientMendsTheKeys("replace").Shows(`the replace with a bad key was accepted`),
+			world.EveryPatchIsAMergePatch.Shows(`the patch, format not served was accepted`),
+			world.ServerCreatesWhatIsMissing.Shows(`the replace of what is gone was accepted`),
+		},
+		Read: source.Func("k8s.io/apimachinery/pkg/api/errors", "ReasonForError"),
 	}, func(l *lab.Lab) {
 		table := l.Table("refused", "code and reason", "recognised by", "the next step")
 		neighbour := func(what string, code int, reason metav1.StatusReason, next string, do func() error) wire.Requests {
@@ -756,10 +837,18 @@ func TestTheChecksHaveAnOrder(t *testing.T) {
 			"patch or an apply belongs); only a create is validated before its name is looked up",
 		Why: "409 hides that the object is invalid, too, and 403 hides everything; and \"is the name taken?\" cannot be " +
 			"found out with an invalid object",
-		FalseIf:     world.ClientDropsTheToken.Shows(`stale and invalid: 422 Invalid`),
-		AlsoFalseIf: []world.World{world.ClientDropsTheUID.Shows(`of another uid, stale and invalid: 409 Conflict$`)},
-		Read:        source.Func(registryStore, "(*Store).Update"),
-		Answers:     "#32",
+		FalseIf: world.ClientDropsTheToken.Shows(`stale and invalid: 422 Invalid`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsTheUID.Shows(`of another uid, stale and invalid: 409 Conflict$`),
+			world.AppliesAreForced.Shows(`an apply to another's field, stale: 409 Conflict$`),
+			world.ClientDropsTheTokenOf("apply").Shows(`an apply of another uid, stale: 422 Invalid, uid`),
+			world.ClientDropsTheTokenOf("merge patch").Shows(`a patch of another uid, stale: 422 Invalid, uid`),
+			world.AppliesLoseTheUID.Shows(`an apply of another uid was accepted`),
+			world.ClientMendsTheKeys("create").Shows(`a create, invalid, of a name that is taken: 409 AlreadyExists`),
+			world.EtcdIgnoresTheCompareOfACreate.Shows(`a create of a name that is taken was accepted`),
+		},
+		Read:    source.Func(registryStore, "(*Store).Update"),
+		Answers: "#32",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		l.Settle(l.Rival().Set("shelf", "color=blue")) // from here on, shelf is stale
@@ -820,6 +909,11 @@ func TestAConflictMayBeAboutAnotherObjectThanYours(t *testing.T) {
 		Why: "nothing of the object was created, so the same create may be sent again; a client that takes every conflict " +
 			"for its own object's reads again what was never there",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the create under a quota that others write was accepted`),
+		AlsoFalseIf: []world.World{
+			world.RefusalsBecome(http.StatusForbidden, http.StatusConflict, metav1.StatusReasonConflict).Shows(`a quota that is used up was refused: 409`),
+			world.RefusalsAreAbout("configmaps").Shows(`they name configmaps and quota`),
+			world.ALibraryReadsFirst("create").Shows(`others are \[Range configmaps/`),
+		},
 		Read:    source.Func("k8s.io/apiserver/pkg/admission/plugin/resourcequota", "(*quotaEvaluator).checkQuotas"),
 		Answers: "#31",
 	}, func(l *lab.Lab) {
@@ -849,8 +943,8 @@ func TestAConflictMayBeAboutAnotherObjectThanYours(t *testing.T) {
 		l.Refused(usedUp, "the create under a quota that is used up", http.StatusForbidden, metav1.StatusReasonForbidden)
 		l.Refused(err, "the create under a quota that others write", http.StatusConflict, metav1.StatusReasonConflict)
 		l.Names(err, "resourcequotas", "quota")
-		l.Expect(!slices.ContainsFunc(seen, func(r wire.Request) bool { return r.Key != quota }),
-			"every request is about the quota, and none about the object", "they are %v", seen)
+		others := slices.DeleteFunc(seen, func(r wire.Request) bool { return r.Key == quota })
+		l.Expect(len(others) == 0, "every request is about the quota, and none about the object", "others are %v", others)
 	})
 }
 
@@ -862,6 +956,11 @@ func TestADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
 		Why: "200 for a delete does not mean gone; and \"Forbidden\" in the text of that 422 is about a field and has nothing " +
 			"to do with rights",
 		FalseIf: world.FinalizersAreDropped.Shows(`a create under the name was accepted`),
+		AlsoFalseIf: []world.World{
+			world.DeletesAreDryRuns.Shows(`one more finalizer was accepted`),
+			world.EtcdKeepsTheOldValue.Shows(`color=red is stored`),
+			world.EtcdDeletesNothingOf("shelf").Shows(`its key is still in etcd`),
+		},
 		Read:    source.Func(registryStore, "markAsDeleting"),
 		Answers: "#39 #40 #41",
 	}, func(l *lab.Lab) {
@@ -910,6 +1009,9 @@ func TestANameOfOnesOwnAndAGeneratedOneCanClash(t *testing.T) {
 			"the text about a unique name does not make it a timeout",
 		Why:     "older servers said ServerTimeout here, and clients that trust it send the same create for ever",
 		FalseIf: world.ClientDropsTheName.Shows(`the create with a name that is taken was accepted`),
+		AlsoFalseIf: []world.World{
+			world.RefusalsBecome(http.StatusConflict, http.StatusInternalServerError, metav1.StatusReasonServerTimeout).Shows(`it was refused: 500 ServerTimeout`),
+		},
 		Read:    source.Func("k8s.io/apiserver/pkg/registry/rest", "CheckGeneratedNameError"),
 		Answers: "#72",
 	}, func(l *lab.Lab) {
@@ -947,6 +1049,10 @@ func TestAnotherUIDIsAConflictThatLooksLikeAStorageError(t *testing.T) {
 		Why: "the text looks like a damaged store and is an ordinary conflict: the object that you knew was deleted, and " +
 			"another one stands under its name",
 		FalseIf: world.ClientDropsTheUID.Shows(`the object has been modified`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsTheToken.Shows(`the replace with the old token was accepted`),
+			world.LibraryRemembersTheToken.Shows(`the replace with neither was refused: 409`),
+		},
 		Read:    source.Func("k8s.io/apiserver/pkg/storage", "(*Preconditions).Check"),
 		Answers: "#11",
 	}, func(l *lab.Lab) {
@@ -983,6 +1089,10 @@ func TestADeleteCanSayWhatItMeans(t *testing.T) {
 		Why: "a delete by name that is repeated, or late, hits the object that has taken the name since; and a uid alone " +
 			"does not see that somebody has changed the object to keep it",
 		FalseIf: world.ClientDropsThePreconditions.Shows(`the delete by the uid of the one before was accepted`),
+		AlsoFalseIf: []world.World{
+			world.DeletesCarryTheUID.Shows(`the delete without preconditions was refused: 409`),
+			world.DeletesLose("resourceVersion").Shows(`the delete of the version that was read was accepted`),
+		},
 		Read:    source.Func("k8s.io/apiserver/pkg/registry/rest", "BeforeDelete"),
 		Answers: "#13 #14",
 	}, func(l *lab.Lab) {
@@ -1029,7 +1139,12 @@ func TestADeleteIsComparedAndRetriedLikeAnUpdate(t *testing.T) {
 		Why: "even a delete that was right when the apiserver looked can hit a version, or an object, that nobody decided " +
 			"on; the precondition is checked anew after each failed compare",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the overtaken delete of one version was accepted`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).conditionalDelete"),
+		AlsoFalseIf: []world.World{
+			world.DeletesLose("uid").Shows(`the overtaken delete of one incarnation was accepted`),
+			world.EtcdIgnoresTheCompareOf("e").Shows(`^it took 1$`),
+			world.DeletesCarryTheUID.Shows(`the overtaken delete of this name was refused: 409`),
+		},
+		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).conditionalDelete"),
 	}, func(l *lab.Lab) {
 		table := l.Table("a delete of", "is overtaken by", "transactions", "answer", "object after it")
 		var shown wire.Requests
@@ -1089,7 +1204,11 @@ func TestTwoApiserversCannotOverwriteEachOther(t *testing.T) {
 		Why: "the apiservers need not talk to each other; they agree because each write is compared where all of them " +
 			"write",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the overtaken replace was accepted`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		AlsoFalseIf: []world.World{
+			world.AnswersAreOneTooHigh.Shows(`a replace with the token of the first was refused: 409`),
+			world.ClientDropsTheToken.Shows(`at the first apiserver, a replace with the old token was accepted`),
+		},
+		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
 		other := l.AtSecondAPIServer("other")
 		shelf := l.Create("shelf", "color=red")
@@ -1175,7 +1294,11 @@ func TestRemovingTheLastFinalizerDoesNotHonourTheToken(t *testing.T) {
 		Why: "the token is compared once, and then the apiserver deletes with the uid as its only precondition, as often as " +
 			"it takes; a finalizer's last word is not protected as every other replace is",
 		FalseIf: world.ClientsSendTheUID.Shows(`overtaken by delete and create: 409 Conflict: .*UID in precondition`),
-		Read:    source.Func(registryStore, "(*Store).deleteWithoutFinalizers"),
+		AlsoFalseIf: []world.World{
+			world.EtcdDeletesNothingOf("shelf").Shows(`overtaken by a patch: it stands`),
+			world.ServerCountsItself.Shows(`the answer shows 10\d\d`),
+		},
+		Read: source.Func(registryStore, "(*Store).deleteWithoutFinalizers"),
 	}, func(l *lab.Lab) {
 		table := l.Table("the last finalizer is removed, overtaken by", "answer", "its token", "the token sent", "object after it")
 		var shown wire.Requests
@@ -1205,7 +1328,10 @@ func TestTheUIDProtectsTheNextIncarnationFromALateFinalizer(t *testing.T) {
 		Why: "to send the object as it was read, uid included, is the safer way, and no safe one: let nothing depend on a " +
 			"last write to an object that is being deleted",
 		FalseIf: world.ClientDropsTheUID.Shows(`removing the last finalizer of an earlier incarnation was accepted`),
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/rest", "(*defaultUpdatedObjectInfo).Preconditions"),
+		AlsoFalseIf: []world.World{
+			world.EtcdDeletesNothingOf("shelf").Shows(`^it stands$`),
+		},
+		Read: source.Func("k8s.io/apiserver/pkg/registry/rest", "(*defaultUpdatedObjectInfo).Preconditions"),
 	}, func(l *lab.Lab) {
 		asRead := func(o *lab.Object) *lab.Object { return o }
 		marked, seen, _, err := l.RaceForTheLastFinalizer(true, asRead)
@@ -1264,6 +1390,9 @@ func TestWritersNeedNoLockToWriteOneObject(t *testing.T) {
 		Why: "so nobody is refused more often than there are other writers; a lock would only make them wait for the same " +
 			"order",
 		FalseIf: world.ClientDropsTheToken.Shows(`1 of 8 entries are there`),
+		AlsoFalseIf: []world.World{
+			world.SomebodyElseWrites("shelf", 64).Shows(`refusals: \[`),
+		},
 		Read:    source.Func(registryStore, "(*Store).Update"),
 		Answers: "#74",
 	}, func(l *lab.Lab) {
@@ -1312,6 +1441,10 @@ func TestIfMatchMeansNothingHere(t *testing.T) {
 			"without a token; the precondition goes into the body",
 		Why:     "what every HTTP handbook teaches compiles, answers 200, and checks nothing",
 		FalseIf: world.IfMatchIsTheToken.Shows(`current token, If-Match: "nonsense" was refused`),
+		AlsoFalseIf: []world.World{
+			world.IfMatchStandsIn.Shows(`a replace without a token, If-Match: the stale version was refused`),
+			world.IfMatchComesFirst.Shows(`a replace with a stale token, If-Match: the current version was accepted`),
+		},
 		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "UpdateResource"),
 		Answers: "#3",
 	}, func(l *lab.Lab) {
@@ -1338,6 +1471,9 @@ func TestAnApplyCreatesWhatIsGoneUnlessItNamesTheUID(t *testing.T) {
 		Why: "a controller that acts on an old event resurrects what it has just cleaned up; a uid says that only this " +
 			"incarnation was meant",
 		FalseIf: world.ClientDropsTheUID.Shows(`the apply with the uid of the object that is gone was accepted`),
+		AlsoFalseIf: []world.World{
+			world.ClientsSendTheUID.Shows(`the same apply without the uid was refused: 409`),
+		},
 		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*applyPatcher).createNewObject"),
 		Answers: "#9",
 	}, func(l *lab.Lab) {

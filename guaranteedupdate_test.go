@@ -33,9 +33,13 @@ func TestTheSourceOfAnUpdateComparesTheModRevisionOfTheKey(t *testing.T) {
 			"object which the update started from, then put, else get the current value",
 		Why: "the rule can be read, and not only be guessed from answers; here it is found by following the calls, so " +
 			"that it is found again when the code moves",
-		FalseIf:     world.TheSourceComparesTheVersion.Shows(`it compares Version`),
-		AlsoFalseIf: []world.World{world.TheSourceHasNoElse.Shows(`the else branch holds nothing`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		FalseIf: world.TheSourceComparesTheVersion.Shows(`it compares Version`),
+		AlsoFalseIf: []world.World{
+			world.TheSourceHasNoElse.Shows(`the else branch holds nothing`),
+			world.TheSourceAsksForLess.Shows(`by "<"`),
+			world.TheSourceDeletes.Shows(`it is .*OpDelete`),
+		},
+		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Erratum: "the document looks in store.go of etcd3 for a clientv3.Compare. It stood there up to Kubernetes 1.31. " +
 			"Since 1.32 GuaranteedUpdate calls OptimisticPut, and it is etcd's own client that builds the Compare.",
 	}, func(l *lab.Lab) {
@@ -76,7 +80,11 @@ func TestTheWireSaysTheSameAsTheSource(t *testing.T) {
 			"resourceVersion which the update started from",
 		Why:     "what the source says is also what etcd is asked; here the request itself is read",
 		FalseIf: world.EtcdComparesTheVersion.Shows(`compares version of .*/shelf == 1`),
-		Read:    source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
+		AlsoFalseIf: []world.World{
+			world.EtcdIgnoresTheCompare.Shows(`it is: Txn then Put else Get`),
+			world.EtcdDropsTheElse.Shows(`it is: Txn if mod_revision\(key\) == M then Put$`),
+		},
+		Read: source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		l.Settle(shelf)
@@ -109,7 +117,10 @@ func TestTheCompareIsOnModRevisionBecauseAVersionStartsAgain(t *testing.T) {
 		Why: "version counts from 1 again for every incarnation: a compare on it would let a write through that was " +
 			"decided on another object (the ABA problem)",
 		FalseIf: world.EtcdComparesTheVersion.Shows(`the late replace was accepted`),
-		Read:    source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
+		AlsoFalseIf: []world.World{
+			world.AProxyForcesWhatIsRefused.Shows(`color=green is stored`),
+		},
+		Read: source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
 	}, func(l *lab.Lab) {
 		first := l.Create("shelf", "color=red")
 		l.Settle(first)
@@ -144,9 +155,13 @@ func TestACreateAndADeleteAreTheSameTransaction(t *testing.T) {
 			"delete in the then branch",
 		Why: "0 is the mod_revision of a key that does not exist, so one compare is enough for create, update and delete, " +
 			"and whoever comes second is refused",
-		FalseIf:     world.EtcdIgnoresTheCompareOfACreate.Shows(`a second create of the same name was accepted`),
-		AlsoFalseIf: []world.World{world.EtcdIgnoresTheCompare.Shows(`a delete is: Txn then Delete else Get`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).conditionalDelete"),
+		FalseIf: world.EtcdIgnoresTheCompareOfACreate.Shows(`a second create of the same name was accepted`),
+		AlsoFalseIf: []world.World{
+			world.EtcdIgnoresTheCompare.Shows(`a delete is: Txn then Delete else Get`),
+			world.ALibraryReadsFirst("create").Shows(`a create cost etcd: 1 Range, 1 Txn`),
+			world.CreatesHaveAnElse.Shows(`a create is: Txn if mod_revision\(key\) == 0 then Put else Get`),
+		},
+		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).conditionalDelete"),
 	}, func(l *lab.Lab) {
 		var shelf *lab.Object
 		var again error
@@ -176,7 +191,12 @@ func TestTheElseBranchReturnsTheCurrentValueSoARetryReadsNothing(t *testing.T) {
 		Why: "losing a race costs one round trip to etcd and not two; and what the else branch says is believed, even that " +
 			"the object is gone",
 		FalseIf: world.TheElseBranchFindsNothing.Shows(`the raced patch was refused: 404 NotFound`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).getState"),
+		AlsoFalseIf: []world.World{
+			world.EtcdIgnoresTheCompare.Shows(`with the rival's own transaction cost etcd: 2 Txn`),
+			world.EtcdComparesTheVersion.Shows(`the else branch returned \d+, the retry compares 2$`),
+			world.TheRetryPutsTheOldBytes.Shows(`size is not stored`),
+		},
+		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).getState"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		l.Settle(shelf)
@@ -208,6 +228,13 @@ func TestAPatchWithoutATokenNeverLeaksAConflict(t *testing.T) {
 		Why: "whoever sees that conflict from a patch should look for a token in what was sent, and not for a race in " +
 			"the server; the same words about a quota are another matter (CF8d)",
 		FalseIf: world.PatchesCarryAToken.Shows(`merge patch was refused: 409 Conflict`),
+		AlsoFalseIf: []world.World{
+			world.PatchesCarryATokenIn("strategic merge patch").Shows(`the strategic merge patch was refused: 409 Conflict`),
+			world.PatchesCarryATokenIn("JSON patch").Shows(`the JSON patch was refused: 409 Conflict`),
+			world.PatchesCarryATokenIn("apply").Shows(`the apply was refused: 409 Conflict`),
+			world.EtcdIgnoresTheCompare.Shows(`the merge patch cost etcd: 1 Txn`),
+			world.EtcdKeepsTheOldValue.Shows(`a is not stored`),
+		},
 		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#19 #20",
 	}, func(l *lab.Lab) {
@@ -250,7 +277,11 @@ func TestAnUpdateStartsFromTheCacheAndTheCompareCatchesAStaleCopy(t *testing.T) 
 		Why: "an update costs etcd one round trip, and a cache that lags makes it slower, never wrong: only the compare " +
 			"makes it safe to start from a copy",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`size=9, acknowledged to the rival, is gone`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).GuaranteedUpdate"),
+		AlsoFalseIf: []world.World{
+			world.ALibraryReadsFirst("merge patch").Shows(`a cache that is up to date cost etcd: 1 Range, 1 Txn`),
+			world.EtcdComparesTheVersion.Shows(`they compare \d+ and 3$`),
+		},
+		Read: source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource()
 		shelves, rivals := l.Of(kind), l.Rival().Of(kind)
@@ -284,7 +315,10 @@ func TestWhatACachedCopyWouldRefuseIsReadOnceMoreBeforeItIsRefused(t *testing.T)
 		Why: "a compare protects what is written; a refusal and a no-op write nothing, so they are checked by a read: a " +
 			"cache that lags cannot turn a good request away",
 		FalseIf: world.ReadsShowTheVersionBefore.Shows(`the replace with the newest token was refused: 409 Conflict`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		AlsoFalseIf: []world.World{
+			world.ReadsForAPatchShowTheFirstVersion.Shows(`the patch to color=red cost etcd: 1 Range$`),
+		},
+		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource()
 		shelves := l.Of(kind)
@@ -322,6 +356,11 @@ func TestANoOpNeverBecomesATransaction(t *testing.T) {
 		Why: "a 200 does not mean that something was stored; to change a field and to change it back, however, are two " +
 			"writes",
 		FalseIf: world.StoredInAnotherEncoding.Shows(`an identical replace cost etcd: 1 Range, 1 Txn`),
+		AlsoFalseIf: []world.World{
+			world.PatchesAreStamped("JSON patch").Shows(`an empty JSON patch cost etcd: 1 Txn`),
+			world.PatchesAreStamped("apply").Shows(`the same apply again cost etcd: 1 Txn`),
+			world.EveryWriteDoesTheWork.Shows(`a patch to color=blue cost etcd: 1 Range`),
+		},
 		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#55",
 	}, func(l *lab.Lab) {
@@ -361,6 +400,11 @@ func TestAStaleTokenIsRefusedEvenIfNothingWouldChange(t *testing.T) {
 			"content is",
 		Why:     "that nothing would change is no answer to the question whether the sender has seen the newest version",
 		FalseIf: world.ClientDropsTheToken.Shows(`a replace with a stale token and the stored content was accepted`),
+		AlsoFalseIf: []world.World{
+			world.SomebodyIsAlwaysFaster("shelf").Shows(`the same replace with the newest token was refused: 409`),
+			world.ALibraryRepeatsWhatIsRefused.Shows(`the refusal cost etcd: 2 Range`),
+			world.StoredInAnotherEncoding.Shows(`the no-op cost etcd: 1 Range, 1 Txn`),
+		},
 		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
 		Answers: "#6",
 	}, func(l *lab.Lab) {
@@ -466,9 +510,15 @@ func TestWhatTheServerReadsInAToken(t *testing.T) {
 			"as text, and each of these is 409",
 		Why: "a client that makes up tokens, or pads them, is not told so; \"0\" even turns a checked replace into an " +
 			"overwrite where the kind allows that",
-		FalseIf:     world.TokensAreText.Shows(`a replace with the token behind zeros was refused: 409`),
-		AlsoFalseIf: []world.World{world.DeletesReadNumbers.Shows(`the delete of the newest one behind zeros was accepted`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.ObjectResourceVersion"),
+		FalseIf: world.TokensAreText.Shows(`a replace with the token behind zeros was refused: 409`),
+		AlsoFalseIf: []world.World{
+			world.DeletesReadNumbers.Shows(`the delete of the newest one behind zeros was accepted`),
+			world.ZeroIsANumber.Shows(`a replace with "0" was refused: 409`),
+			world.WordsAreNoTokens.Shows(`it is answered with 200`),
+			world.DeletesTakeForNone("0").Shows(`the delete of zero was accepted`),
+			world.DeletesTakeForNone("abc").Shows(`the delete of no number was accepted`),
+		},
+		Read: source.Func("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.ObjectResourceVersion"),
 	}, func(l *lab.Lab) {
 		table := l.Table("request", "with the token", "answer", "to etcd")
 		shelf := l.Create("shelf", "color=red")
@@ -495,7 +545,7 @@ func TestWhatTheServerReadsInAToken(t *testing.T) {
 		l.Accepted(try("zero", "0", "green"), `a replace with "0"`)
 		l.Stored(shelf, "color=green", "-size")
 		wrong := try("no number", "abc", "black")
-		l.Expect(lab.Brief(wrong) == "500", "a token that is no number is answered with 500", "%s", l.Describe(wrong))
+		l.Expect(lab.Brief(wrong) == "500", "a token that is no number is answered with 500", "it is answered with %s", lab.Brief(wrong))
 		remove("the newest one behind zeros", "000"+shelf.GetResourceVersion())
 		remove("zero", "0")
 		remove("no number", "abc")
@@ -548,9 +598,12 @@ func TestWithoutTheElseBranchARacedWriteEndsInAnErrorOfTheServer(t *testing.T) {
 			"of it",
 		Why: "take the else branch out, and the data is still safe, but the server has nothing to go on with: an update is " +
 			"answered with 500, and a delete makes the handler panic, so that its client gets no answer at all",
-		FalseIf:     world.EtcdDropsTheElse.Shows(`the raced patch was refused: 500: invalid OptimisticPut response: \[\]$`),
-		AlsoFalseIf: []world.World{world.EtcdDropsTheElseOfADelete.Shows(`the raced delete was refused: .*stream error`)},
-		Read:        source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticDelete"),
+		FalseIf: world.EtcdDropsTheElse.Shows(`the raced patch was refused: 500: invalid OptimisticPut response: \[\]$`),
+		AlsoFalseIf: []world.World{
+			world.EtcdDropsTheElseOfADelete.Shows(`the raced delete was refused: .*stream error`),
+			world.EtcdDeletesNothingOf("shelf").Shows(`it is still there`),
+		},
+		Read: source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticDelete"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		race := func(what string, do func() error) {
@@ -580,7 +633,10 @@ func TestAfterAFailedCompareTheUpdateIsDecidedAnewOnTheFreshObject(t *testing.T)
 		Why: "a retry by the server is a new decision, and no replay of the old bytes: a rule that the rival has just put " +
 			"in force is not slipped past",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`an immutable ConfigMap was changed`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).updateState"),
+		AlsoFalseIf: []world.World{
+			world.TheElseBranchFindsNothing.Shows(`the patch was refused: 404 NotFound`),
+		},
+		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).updateState"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		l.Settle(shelf)

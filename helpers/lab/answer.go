@@ -77,8 +77,9 @@ func ContinueOf(err error) string {
 // Names expects that a refusal names a resource and an object in its details.
 func (l *Lab) Names(err error, resource, name string) {
 	s, _ := statusOf(err)
-	l.Expect(s.Details != nil && s.Details.Kind == resource && s.Details.Name == name,
-		fmt.Sprintf("the details of the refusal name %s and %s", resource, name), "the details are %+v", s.Details)
+	expected := fmt.Sprintf("the details of the refusal name %s and %s", resource, name)
+	l.Expect(s.Details != nil, expected, "the details are nil")
+	l.Expect(s.Details.Kind == resource && s.Details.Name == name, expected, "they name %s and %s", s.Details.Kind, s.Details.Name)
 }
 
 // Answered is the answer to the newest request of the lesson's clients as a table shows it, with the code of

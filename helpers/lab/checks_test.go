@@ -152,8 +152,8 @@ func TestNames(t *testing.T) {
 	names := func(err error) func(*Lab) { return func(l *Lab) { l.Names(err, "configmaps", "shelf") } }
 	try(t, []check{
 		{"both", names(stale(nil)), ""},
-		{"another kind", names(stale(func(s *metav1.Status) { s.Details.Kind = "secrets" })), "Kind:secrets"},
-		{"another name", names(stale(func(s *metav1.Status) { s.Details.Name = "box" })), "Name:box"},
+		{"another kind", names(stale(func(s *metav1.Status) { s.Details.Kind = "secrets" })), "they name secrets"},
+		{"another name", names(stale(func(s *metav1.Status) { s.Details.Name = "box" })), "they name configmaps and box"},
 		{"no details", names(stale(func(s *metav1.Status) { s.Details = nil })), "the details are nil"},
 		{"no answer", names(errBroken), "the details are nil"},
 		{"no error", names(nil), "the details are nil"},

@@ -3,7 +3,6 @@ package world
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 	"net/http"
 	"path"
 	"strconv"
@@ -40,17 +39,7 @@ var ReadsShowTheVersionBefore = Custom("a read of etcd shows the version before 
 // NewerTokensCount is the world in which a token from the future is as good as the current one: in which
 // the server asks whether a token is at least as new, and not whether it is equal.
 var NewerTokensCount = Custom("a token is good when it is at least as new as the object", func(l *lab.Lab) {
-	l.Wire.AddHTTP(&wire.HTTPRule{
-		Note: "a newer token was taken for the current one",
-		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut && c.HasToken },
-		Request: func(_ *http.Request, body []byte) []byte {
-			current, ok := currentToken(l, body)
-			if n, err := strconv.ParseInt(current, 10, 64); !ok || err != nil || sentToken(body) <= n {
-				return body
-			}
-			return editToken(body, current)
-		},
-	})
+	takeForCurrent(l, "a newer token was taken for the current one", func(sent, current int64) bool { return sent > current })
 })
 
 // currentToken is the newest token of the object that a client sends, read from etcd behind everybody's back.
@@ -166,12 +155,7 @@ var ServerCreatesWhatIsMissing = Custom("the server creates whatever a replace d
 // sendAgain sends what was answered by resp with another method to another path; a create without a token, which
 // it must not have.
 func sendAgain(l *lab.Lab, method string, resp *http.Response, path string) ([]byte, error) {
-	sent, err := resp.Request.GetBody()
-	if err != nil {
-		return nil, err
-	}
-	defer sent.Close()
-	object, err := io.ReadAll(sent)
+	object, err := sentIn(resp)
 	if err != nil {
 		return nil, err
 	}

@@ -112,8 +112,13 @@ func elseOf(m proto.Message) []*pb.RangeResponse {
 // PatchesCarryAToken is the world in which a client puts the token of the newest version into every patch
 // that it sends to a ConfigMap.
 var PatchesCarryAToken = Custom("the client puts the newest token into its patches", func(l *lab.Lab) {
+	putTokenInto(l, func(c *wire.Call) bool { return c.Verb == http.MethodPatch && !c.HasToken })
+})
+
+// putTokenInto puts the token of the newest version of a ConfigMap into patches of it.
+func putTokenInto(l *lab.Lab, when func(*wire.Call) bool) {
 	l.Wire.AddHTTP(&wire.HTTPRule{
-		When: func(c *wire.Call) bool { return c.Verb == http.MethodPatch && !c.HasToken },
+		When: when,
 		Note: "the client put the token in",
 		Request: func(q *http.Request, body []byte) []byte {
 			now, err := l.Etcd().Get(l.Context(), lab.ConfigMap.KeyOf(l.Namespace, path.Base(q.URL.Path)))
@@ -138,7 +143,7 @@ var PatchesCarryAToken = Custom("the client puts the newest token into its patch
 			})
 		},
 	})
-})
+}
 
 // TokensAreText is the world in which the server compares tokens as text, so that a leading zero makes
 // another token.
