@@ -1,6 +1,7 @@
 package world
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"path"
@@ -172,6 +173,16 @@ func sendTheUID(l *lab.Lab, when func(*wire.Call) bool) {
 		},
 	})
 }
+
+// PaintingBlueComparesNothing is the world in which the compare is taken out of the transactions that store
+// something blue.
+var PaintingBlueComparesNothing = Custom("the compare is taken out of the transaction that stores color=blue", func(l *lab.Lab) {
+	l.Wire.Add(wire.AlterTxn(hasCompare, "the compare was taken out, if it stores something blue", func(txn *pb.TxnRequest) {
+		if bytes.Contains(txn.Success[0].GetRequestPut().GetValue(), []byte("blue")) {
+			txn.Compare = nil
+		}
+	}))
+})
 
 // RivalSignsAsTheWriter is the world in which the rival writes under the writer's name.
 var RivalSignsAsTheWriter = Custom("the rival writes under the writer's name", func(l *lab.Lab) {
