@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/restmapper"
@@ -121,6 +122,21 @@ func (l *Lab) Store() []StoredObject {
 		l.Step(err, "decoding what is stored under "+string(kv.Key))
 		o.Key, o.ModRevision = string(kv.Key), kv.ModRevision
 		out = append(out, o)
+	}
+	return out
+}
+
+// Everywhere are the objects of a kind in all namespaces as the API lists them, by "namespace/name". There are none of
+// a kind that is no longer served.
+func (l *Lab) Everywhere(kind Kind) map[string]*Object {
+	out := map[string]*Object{}
+	list, err := l.Of(kind).In("").TryList(metav1.ListOptions{})
+	if IsNotFound(err) {
+		return out
+	}
+	l.Step(err, "listing "+kind.Resource)
+	for i, o := range list.Items {
+		out[o.GetNamespace()+"/"+o.GetName()] = &list.Items[i]
 	}
 	return out
 }
