@@ -415,6 +415,7 @@ func TestAReplaceWithoutATokenOverwritesUnlessTheKindForbidsIt(t *testing.T) {
 		AlsoFalseIf: []world.World{
 			world.ReplacesAreSentAsPatches.Shows(`ConfigMap: it is there`),
 			world.RefusalsLoseTheirCauses.Shows(`the causes are \[\]`),
+			world.EveryRefusalIsAConflict.Shows(`a replace without a token of a Lease was refused: 409 Conflict`),
 		},
 		Read:    source.Func("k8s.io/kubernetes/pkg/registry/coordination/lease", "leaseStrategy.AllowUnconditionalUpdate"),
 		Answers: "#33",
@@ -1092,6 +1093,7 @@ func TestADeleteCanSayWhatItMeans(t *testing.T) {
 		AlsoFalseIf: []world.World{
 			world.DeletesCarryTheUID.Shows(`the delete without preconditions was refused: 409`),
 			world.DeletesLose("resourceVersion").Shows(`the delete of the version that was read was accepted`),
+			world.DeletesCarryTheVersion.Shows(`the delete by uid was refused: 409`),
 		},
 		Read:    source.Func("k8s.io/apiserver/pkg/registry/rest", "BeforeDelete"),
 		Answers: "#13 #14",
@@ -1143,6 +1145,7 @@ func TestADeleteIsComparedAndRetriedLikeAnUpdate(t *testing.T) {
 			world.DeletesLose("uid").Shows(`the overtaken delete of one incarnation was accepted`),
 			world.EtcdIgnoresTheCompareOf("e").Shows(`^it took 1$`),
 			world.DeletesCarryTheUID.Shows(`the overtaken delete of this name was refused: 409`),
+			world.DeletesCarryTheVersion.Shows(`the overtaken delete of this uid was refused: 409`),
 		},
 		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).conditionalDelete"),
 	}, func(l *lab.Lab) {
@@ -1472,6 +1475,7 @@ func TestAnApplyCreatesWhatIsGoneUnlessItNamesTheUID(t *testing.T) {
 			"incarnation was meant",
 		FalseIf: world.ClientDropsTheUID.Shows(`the apply with the uid of the object that is gone was accepted`),
 		AlsoFalseIf: []world.World{
+			world.RefusalsBecome(http.StatusConflict, http.StatusNotFound, metav1.StatusReasonNotFound).Shows(`it is: 404 NotFound: .*uid mismatch`),
 			world.ClientsSendTheUID.Shows(`the same apply without the uid was refused: 409`),
 		},
 		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*applyPatcher).createNewObject"),

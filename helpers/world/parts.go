@@ -520,26 +520,55 @@ func editDeletes(l *lab.Lab, note string, change func(options, preconditions map
 // DeletesCarryTheUID is the world in which a client puts the uid that a name had first into a delete without
 // preconditions.
 var DeletesCarryTheUID = Custom("the client puts the uid that a name had first into every delete", func(l *lab.Lab) {
-	var first sync.Map // uids by name
+	fromCreateToDelete(l, "with the uid", func(o, created map[string]any) {
+		if o["preconditions"] == nil {
+			o["preconditions"] = map[string]any{"uid": created["uid"]}
+		}
+	})
+})
+
+// DeletesCarryTheVersion is the world in which a client adds to a delete by uid the version that a name had
+// first.
+var DeletesCarryTheVersion = Custom("the client adds the version that it was given first to every delete by uid", func(l *lab.Lab) {
+	fromCreateToDelete(l, "with the version", func(o, created map[string]any) {
+		if preconditions, ok := o["preconditions"].(map[string]any); ok && preconditions["uid"] != nil {
+			preconditions["resourceVersion"] = created["resourceVersion"]
+		}
+	})
+})
+
+// fromCreateToDelete changes the options of a delete by the metadata that the first create of its name was
+// answered with.
+func fromCreateToDelete(l *lab.Lab, note string, change func(options, created map[string]any)) {
+	var first sync.Map // metadata by name
 	l.Wire.AddHTTP(&wire.HTTPRule{
 		When: isA("create"),
 		Answer: func(_ *http.Response, body []byte) []byte {
 			if o := (&lab.Object{}); o.UnmarshalJSON(body) == nil {
-				first.LoadOrStore(o.GetName(), string(o.GetUID()))
+				first.LoadOrStore(o.GetName(), o.Object["metadata"])
 			}
 			return body
 		},
 	})
 	l.Wire.AddHTTP(&wire.HTTPRule{
-		When: isA("delete"), Note: "with the uid",
+		When: isA("delete"), Note: note,
 		Request: func(q *http.Request, body []byte) []byte {
-			uid, known := first.Load(path.Base(q.URL.Path))
+			created, _ := first.Load(path.Base(q.URL.Path))
 			return edit(body, func(o map[string]any) {
-				if known && o["preconditions"] == nil {
-					o["preconditions"] = map[string]any{"uid": uid}
+				if created, ok := created.(map[string]any); ok {
+					change(o, created)
 				}
 			})
 		},
+	})
+}
+
+// ReplacesAnswerOneTooHigh is the world in which the answer to a replace reports a resourceVersion that is one
+// too high.
+var ReplacesAnswerOneTooHigh = Custom("the answer to a replace reports the next number", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: isA("replace"), Note: "the number in the answer was raised by one",
+		Answer: func(_ *http.Response, body []byte) []byte { return raiseToken(body) },
 	})
 })
 
