@@ -1018,11 +1018,14 @@ func TestOpaqueTokenAStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *test
 		Says: "a resourceVersion in an applied object is a precondition like any other: if it is stale, the apply is refused with " +
 			"the standard conflict and without a cause, forced or not; only a dispute about an owner, which force would settle, is " +
 			"reported before it",
-		Why:         "force settles who owns a field, the token whether the object is still the one that was read",
-		FalseIf:     world.ClientDropsTheToken.Shows(`the apply with a stale token was accepted`),
-		AlsoFalseIf: []world.World{world.ForceOverridesTheToken.Shows(`the forced apply with a stale token was accepted`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
-		Answers:     "#21",
+		Why:     "force settles who owns a field, the token whether the object is still the one that was read",
+		FalseIf: world.ClientDropsTheToken.Shows(`the apply with a stale token was accepted`),
+		AlsoFalseIf: []world.World{
+			world.ForceOverridesTheToken.Shows(`the forced apply with a stale token was accepted`),
+			world.RefusalsLoseTheirCauses.Shows(`the causes are \[\]`),
+		},
+		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+		Answers: "#21",
 	}, func(l *lab.Lab) {
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
 		stale := l.Create("shelf", "color=red")
@@ -2904,6 +2907,7 @@ func TestOpaqueTokenIsHandedBackAsItWasGiven(t *testing.T) {
 			world.ClientDropsThePreconditions.Shows(`a delete, with leading zeros: 200`),
 			world.AProxyStripsTheRevision.Shows(`a read, "abc": 200`),
 			world.TokensAreText.Shows(`a replace, with leading zeros: 409 Conflict`),
+			world.ZeroIsANumber.Shows(`a replace, "0": 409 Conflict`),
 		},
 		Read:    source.Func("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.ObjectResourceVersion"),
 		Answers: "#28 #35",
