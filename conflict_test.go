@@ -413,7 +413,7 @@ func TestAReplaceWithoutATokenOverwritesUnlessTheKindForbidsIt(t *testing.T) {
 			"a ConfigMap or a Deployment",
 		FalseIf: world.LibraryFillsInTheToken.Shows(`refused are: none`),
 		AlsoFalseIf: []world.World{
-			world.ReplacesAreSentAsPatches.Shows(`ConfigMap: it is there`),
+			world.AProxyMergesReplaces.Shows(`ConfigMap: it is there`),
 			world.RefusalsLoseTheirCauses.Shows(`the causes are \[\]`),
 			world.EveryRefusalIsAConflict.Shows(`a replace without a token of a Lease was refused: 409 Conflict`),
 		},
@@ -565,7 +565,7 @@ func TestATokenInAPatchIsAPreconditionInEveryFormat(t *testing.T) {
 			world.ClientDropsTheTokenOf("strategic merge patch").Shows(`a strategic merge patch with a stale token was accepted`),
 			world.ClientDropsTheTokenOf("JSON patch").Shows(`a JSON Patch with a stale token was accepted`),
 			world.ClientDropsTheTokenOf("apply").Shows(`an apply with a stale token was accepted`),
-			world.ForceGetsPastTheToken.Shows(`an apply with force with a stale token was accepted`),
+			world.ForceOverridesTheToken.Shows(`an apply with force with a stale token was accepted`),
 		},
 		Read:    source.Func(registryStore, "(*Store).Update"),
 		Answers: "#3 #21",
@@ -841,7 +841,7 @@ func TestTheChecksHaveAnOrder(t *testing.T) {
 		FalseIf: world.ClientDropsTheToken.Shows(`stale and invalid: 422 Invalid`),
 		AlsoFalseIf: []world.World{
 			world.ClientDropsTheUID.Shows(`of another uid, stale and invalid: 409 Conflict$`),
-			world.AppliesAreForced.Shows(`an apply to another's field, stale: 409 Conflict$`),
+			world.EveryApplyIsForced.Shows(`an apply to another's field, stale: 409 Conflict$`),
 			world.ClientDropsTheTokenOf("apply").Shows(`an apply of another uid, stale: 422 Invalid, uid`),
 			world.ClientDropsTheTokenOf("merge patch").Shows(`a patch of another uid, stale: 422 Invalid, uid`),
 			world.AppliesLoseTheUID.Shows(`an apply of another uid was accepted`),

@@ -267,15 +267,6 @@ func ClientDropsTheTokenOf(what string) World {
 	})
 }
 
-// ForceGetsPastTheToken is the world in which a client that forces an apply sends it without the token.
-var ForceGetsPastTheToken = Custom("the client drops the token where it applies with force", func(l *lab.Lab) {
-	l.Wire.AddHTTP(&wire.HTTPRule{
-		Note:    "the client dropped the token",
-		When:    func(c *wire.Call) bool { return c.Query.Get("force") == "true" },
-		Request: func(_ *http.Request, body []byte) []byte { return editToken(body, "") },
-	})
-})
-
 // PatchesCarryATokenIn is the world in which a client puts the token of the newest version into the patches of
 // one format that it sends to a ConfigMap.
 func PatchesCarryATokenIn(format string) World {
@@ -300,20 +291,6 @@ var LibraryRemembersTheToken = Custom("the client's library fills in the token t
 		Note: "the library filled in a token",
 		Request: func(_ *http.Request, body []byte) []byte {
 			return editToken(body, strconv.FormatInt(first.Load(), 10))
-		},
-	})
-})
-
-// ReplacesAreSentAsPatches is the world in which a client library sends a replace without a token as a merge
-// patch.
-var ReplacesAreSentAsPatches = Custom("the client's library sends a replace without a token as a merge patch", func(l *lab.Lab) {
-	l.Wire.AddHTTP(&wire.HTTPRule{
-		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut && c.Token == "" },
-		Note: "sent as a merge patch",
-		Request: func(q *http.Request, body []byte) []byte {
-			q.Method = http.MethodPatch
-			q.Header.Set("Content-Type", string(types.MergePatchType))
-			return body
 		},
 	})
 })
@@ -408,19 +385,6 @@ func PatchesAreStamped(format string) World {
 		})
 	})
 }
-
-// AppliesAreForced is the world in which a client forces each of its applies.
-var AppliesAreForced = Custom("the client forces every apply", func(l *lab.Lab) {
-	l.Wire.AddHTTP(&wire.HTTPRule{
-		When: isA("apply"), Note: "with force",
-		Request: func(q *http.Request, body []byte) []byte {
-			query := q.URL.Query()
-			query.Set("force", "true")
-			q.URL.RawQuery = query.Encode()
-			return body
-		},
-	})
-})
 
 // AppliesLoseTheUID is the world in which a client's apply forgets the uid.
 var AppliesLoseTheUID = Custom("the client drops the uid from every apply", func(l *lab.Lab) {
