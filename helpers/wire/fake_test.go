@@ -161,6 +161,8 @@ type pipe struct {
 	ctx context.Context
 	in  chan proto.Message
 	out chan proto.Message
+
+	sent func(proto.Message) // called with what was sent, if set
 }
 
 func newPipe(t *testing.T) *pipe {
@@ -184,6 +186,9 @@ func (p *pipe) RecvMsg(m any) error {
 
 func (p *pipe) SendMsg(m any) error {
 	p.out <- proto.Clone(m.(proto.Message))
+	if p.sent != nil {
+		p.sent(m.(proto.Message))
+	}
 	return nil
 }
 

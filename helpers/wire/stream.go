@@ -104,14 +104,6 @@ func (s *watchStream) SendMsg(m any) error {
 		s.created(resp)
 		return s.ServerStream.SendMsg(resp)
 	case resp.WatchId == progressOfAll:
-		// A release may still be on its way here: what was kept back goes first.
-		for _, wt := range s.byID {
-			if s.frozen(wt) == nil {
-				if err := s.flush(wt); err != nil {
-					return err
-				}
-			}
-		}
 		return s.progress(resp)
 	}
 	wt := s.byID[resp.WatchId]
@@ -174,20 +166,20 @@ func (s *watchStream) frozen(wt *watch) *Frozen {
 // progress passes on the answer to a progress request. To a frozen watch it would be a lie: its cache
 // would think that it had seen everything up to that revision. So each of the others is told by itself.
 func (s *watchStream) progress(resp *pb.WatchResponse) error {
-	none := true
-	for _, wt := range s.byID {
-		if s.frozen(wt) != nil {
-			none = false
-			break
-		}
-	}
-	if none {
-		return s.ServerStream.SendMsg(resp)
-	}
+	var told []int64
 	for id, wt := range s.byID {
-		if s.frozen(wt) != nil {
+		if s.frozen(wt) != nil { // asked once: it may be released at any moment, and is told the next time
 			continue
 		}
+		if err := s.flush(wt); err != nil { // a release may still be on its way here
+			return err
+		}
+		told = append(told, id)
+	}
+	if len(told) == len(s.byID) {
+		return s.ServerStream.SendMsg(resp)
+	}
+	for _, id := range told {
 		if err := s.ServerStream.SendMsg(&pb.WatchResponse{Header: resp.Header, WatchId: id}); err != nil {
 			return err
 		}

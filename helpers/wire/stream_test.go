@@ -180,6 +180,41 @@ func TestNothingOvertakesWhatWasKeptBack(t *testing.T) {
 	}
 }
 
+// A release may also come while the progress of all is being passed on: after the one watch was found frozen, and
+// before the next is told. Which of them comes first is up to a map, so there are many rounds.
+func TestAWatchThatIsReleasedMeanwhileIsNotToldOfAProgressThatItHasNotMade(t *testing.T) {
+	for range 50 {
+		w := &Wire{}
+		one, two := w.Tap("gu5-1"), w.Tap("gu5-2")
+		s := watchThrough(t, w)
+		for id, tap := range []*Tap{one, two} {
+			s.create(int64(id), shelvesOf(tap.owner))
+			tap.Freeze(shelvesOf(tap.owner))
+			s.send(events(int64(id), shelvesOf(tap.owner), 7))
+		}
+		releases := func(tap *Tap) {
+			tap.mu.Lock()
+			defer tap.mu.Unlock()
+			clear(tap.frozen) // as Release does, before it thaws
+		}
+		releases(one)
+		s.pipe.sent = func(m proto.Message) { releases(two) }
+		s.send(progress(progressOfAll, 8))
+		seen := map[int64]bool{}
+		for len(s.pipe.out) > 0 {
+			switch resp := s.next(); {
+			case len(resp.Events) > 0:
+				seen[resp.WatchId] = true
+			case resp.WatchId == progressOfAll:
+				require.Len(t, seen, 2, "told to all, before all had their events")
+			default:
+				require.True(t, seen[resp.WatchId], "told before its events")
+			}
+		}
+		s.end()
+	}
+}
+
 func TestAWatchStaysFrozenUntilTheLastFreezeIsReleased(t *testing.T) {
 	w := &Wire{}
 	tap := w.Tap("gu5-1")
