@@ -1855,7 +1855,7 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 			"to the next step, and where that is a live reading, what it shows leads to the one after",
 		Why: "to treat every error as a conflict repeats what can never succeed, and to treat every 409 alike retries what " +
 			"no retry can settle, or reads again what was never stored",
-		FalseIf: world.AGatewayHidesTheReason.Shows(`a create in a namespace that is not: 404 NotFound, let go`),
+		FalseIf: world.AGatewayHidesTheReason.Shows(`a create in a missing namespace: 404 NotFound, let go`),
 		AlsoFalseIf: []world.World{
 			world.RefusalsLoseTheirCauses.Shows(`apply to another's field: 409 Conflict, read it live`),
 			world.ClientDropsThePreconditions.Shows(`delete, stale token: 200, go on`),
@@ -1915,7 +1915,7 @@ func TestOpaqueTokenRefusalsNeedDifferentNextSteps(t *testing.T) {
 		try("a user without a role", "403 Forbidden", answer.GetTheRight, replace(l.AsUser("stranger"), moved))
 		try("a replace after a delete", "404 NotFound", answer.LetGo, replace(l.Client, gone))
 		nowhere := strings.ReplaceAll(l.Path(""), l.Namespace, "nowhere")
-		try("a create in a namespace that is not", "404 NotFound, namespaces", answer.MendTheRequest,
+		try("a create in a missing namespace", "404 NotFound, namespaces", answer.MendTheRequest,
 			ignore(l.TryRaw(http.MethodPost, nowhere, "", []byte(`{"metadata":{"name":"shelf"}}`))))
 		watch, err := shelves.TryWatch(metav1.ListOptions{ResourceVersion: "1"})
 		l.Step(err, "watching from revision 1")
