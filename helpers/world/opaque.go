@@ -78,6 +78,17 @@ func TheFirst(method string) World {
 	})
 }
 
+// ClientDropsTheTokenFor is the world in which a client drops the token from what it sends to one object.
+func ClientDropsTheTokenFor(name string) World {
+	return Custom("the client drops the token from what it sends to "+name, func(l *lab.Lab) {
+		l.Wire.AddHTTP(&wire.HTTPRule{
+			When:    func(c *wire.Call) bool { return strings.HasSuffix(c.Path, "/"+name) },
+			Note:    "the client dropped the token",
+			Request: func(_ *http.Request, body []byte) []byte { return editToken(body, "") },
+		})
+	})
+}
+
 // UnansweredWritesAreUndone is the world in which etcd does nothing whose answer will be lost.
 var UnansweredWritesAreUndone = Custom("etcd leaves undone what it cannot answer", func(l *lab.Lab) {
 	l.Wire.Add(wire.AlterTxn(
