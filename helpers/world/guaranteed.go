@@ -133,12 +133,7 @@ func putTokenInto(l *lab.Lab, when func(*wire.Call) bool) {
 				}))
 				return body
 			}
-			return edit(body, func(o map[string]any) {
-				meta, ok := o["metadata"].(map[string]any)
-				if !ok {
-					meta = map[string]any{}
-					o["metadata"] = meta
-				}
+			return editMeta(body, func(meta map[string]any) {
 				meta["resourceVersion"] = token
 			})
 		},

@@ -173,12 +173,7 @@ func sendTheUID(l *lab.Lab, when func(*wire.Call) bool) {
 			if uid == "" {
 				return body
 			}
-			return edit(body, func(o map[string]any) {
-				meta, ok := o["metadata"].(map[string]any)
-				if !ok {
-					meta = map[string]any{}
-					o["metadata"] = meta
-				}
+			return editMeta(body, func(meta map[string]any) {
 				meta["uid"] = uid
 			})
 		},

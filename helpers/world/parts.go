@@ -373,12 +373,7 @@ func PatchesAreStamped(format string) World {
 					})
 					return body
 				}
-				return edit(body, func(o map[string]any) {
-					meta, ok := o["metadata"].(map[string]any)
-					if !ok {
-						meta = map[string]any{}
-						o["metadata"] = meta
-					}
+				return editMeta(body, func(meta map[string]any) {
 					meta["annotations"] = stamp
 				})
 			},

@@ -146,12 +146,7 @@ func (t *tokens) onto(q *http.Request, body []byte) []byte {
 	if token == "" {
 		return body
 	}
-	return edit(body, func(o map[string]any) {
-		meta, ok := o["metadata"].(map[string]any)
-		if !ok {
-			meta = map[string]any{}
-			o["metadata"] = meta
-		}
+	return editMeta(body, func(meta map[string]any) {
 		meta["resourceVersion"] = token
 	})
 }

@@ -328,6 +328,18 @@ func edit(body []byte, f func(object map[string]any)) []byte {
 	return out
 }
 
+// editMeta edits the metadata of an object, of which there is some afterwards.
+func editMeta(body []byte, f func(meta map[string]any)) []byte {
+	return edit(body, func(o map[string]any) {
+		meta, ok := o["metadata"].(map[string]any)
+		if !ok {
+			meta = map[string]any{}
+			o["metadata"] = meta
+		}
+		f(meta)
+	})
+}
+
 func editToken(body []byte, token string) []byte {
 	return edit(body, func(o map[string]any) {
 		meta, ok := o["metadata"].(map[string]any)
