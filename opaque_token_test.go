@@ -384,7 +384,7 @@ func TestOpaqueTokenTheReadingBelongsInsideTheRetry(t *testing.T) {
 		ID: "OT6b", From: "D2 paragraph 2", Part: "replace and retry",
 		Says: "RetryOnConflict runs a closure again and does nothing else: with the reading outside of it, one write by " +
 			"somebody else makes every attempt fail; with the reading inside, the second succeeds",
-		Why:         "a token that was refused once is refused for ever: the version that it names does not come back",
+		Why:         "a token that was refused once is refused for as long as the object exists: the version that it names does not come back",
 		FalseIf:     world.ClientTransplantsTheToken.Shows(`the reading outside: 1; in the end: no error`),
 		AlsoFalseIf: []world.World{world.SomebodyIsAlwaysFaster("shelf").Shows(`attempts with the reading inside: 5; in the end: 409 Conflict`)},
 		Read:        source.Func("k8s.io/client-go/util/retry", "RetryOnConflict"),
@@ -559,7 +559,7 @@ func TestOpaqueTokenBackoffWithChanceProtectsTheServer(t *testing.T) {
 		ID: "OT7", From: "D2 paragraph 2", Part: "replace and retry",
 		Says: "backing off protects the control plane: under the same contention and for the same work far fewer refused " +
 			"writes reach the server, provided that chance decides how long each writer waits",
-		Why: "every refused write costs the server a request and etcd a read; and those who all wait equally long meet " +
+		Why: "every refused write costs the server a request, and etcd a read or a transaction; and those who all wait equally long meet " +
 			"again",
 		FalseIf: world.SomebodyIsAlwaysFaster("by-chance").Shows(`refused without backoff 28, with backoff by chance 64`),
 		AlsoFalseIf: []world.World{
@@ -1017,7 +1017,7 @@ func TestOpaqueTokenOwnersAreToldApartByManagerAndOperation(t *testing.T) {
 func TestOpaqueTokenAStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT10c", From: "D2 paragraph 3", Part: "patch and ownership",
-		Says: "a resourceVersion in an applied object is a precondition like any other: if it is stale, the apply is refused with " +
+		Says: "a resourceVersion in an applied object is a precondition like any other: while the object exists (OT25b), a stale one is refused with " +
 			"the standard conflict and without a cause, forced or not; only a dispute about an owner, which force would settle, is " +
 			"reported before it",
 		Why:     "force settles who owns a field, the token whether the object is still the one that was read",
@@ -1390,14 +1390,14 @@ func TestOpaqueTokenAChangedTokenIsNoChangeOfDesiredState(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT15", From: "D2 paragraph 4", Part: "status",
 		Says: "a changed resourceVersion does not mean that the desired state has changed: a label, a status or a new owner " +
-			"of a field moves it, too; generation tells, for the kinds that have one",
+			"of a field moves it, too; generation tells, for the kinds that have one (a Deployment counts annotations, too, OT3)",
 		Why: "a controller that acts on every new resourceVersion answers its own status writes; one that looks at " +
 			"generation sees no change of a ConfigMap, ever: compare what you own",
 		FalseIf: world.AProxyTouchesTheSpec.Shows(`a label on the Deployment: .* the predicate passes it`),
 		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/predicate", "TypedGenerationChangedPredicate.Update"),
 		Answers: "#45 #56",
 	}, func(l *lab.Lab) {
-		table := l.Table("change", "resourceVersion", "generation", "desired state", "predicate")
+		table := l.Table("change", "resourceVersion", "generation", "spec or data", "predicate")
 		state := map[bool]string{true: "changed", false: "the same"}
 		verdict := map[bool]string{true: "passes it", false: "drops it"}
 		l.Of(lab.Deployment).Create("shelf", "minReadySeconds=30")
@@ -1414,13 +1414,13 @@ func TestOpaqueTokenAChangedTokenIsNoChangeOfDesiredState(t *testing.T) {
 			l.Expect(predicate.ResourceVersionChangedPredicate{}.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}),
 				"ResourceVersionChangedPredicate passes "+change, "%s: it drops it", change)
 			l.Expect(changed == wantChanged && passed == wantPassed,
-				fmt.Sprintf("%s: the desired state is %s; the predicate %s", change, state[wantChanged], verdict[wantPassed]),
-				"%s: the desired state is %s; the predicate %s", change, state[changed], verdict[passed])
+				fmt.Sprintf("%s: spec or data is %s; the predicate %s", change, state[wantChanged], verdict[wantPassed]),
+				"%s: spec or data is %s; the predicate %s", change, state[changed], verdict[passed])
 		}
 		const label, annotation = `{"metadata":{"labels":{"a":"b"}}}`, `{"metadata":{"annotations":{"a":"b"}}}`
 		see("a label on the Deployment", lab.Deployment, lab.Merge(label), false, false)
 		see("its status", lab.Deployment, lab.Merge(`{"status":{"observedGeneration":1}}`).Through("status"), false, false)
-		see("its status, once more", lab.Deployment, lab.Merge(`{"status":{"replicas":1}}`).Through("status"), false, false)
+		see("another status", lab.Deployment, lab.Merge(`{"status":{"replicas":1}}`).Through("status"), false, false)
 		see("a second owner of a field", lab.Deployment, lab.Applied("ann", "30"), false, false)
 		see("an annotation", lab.Deployment, lab.Merge(annotation), false, true)
 		see("its spec", lab.Deployment, lab.Desired("60"), true, true)
@@ -2012,7 +2012,8 @@ func TestOpaqueTokenAWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 		ID: "OT21b", From: "D2 paragraph 5", Part: "telling errors apart",
 		Says: "when the answer does not come, or is a 500 or a 504, nobody can say whether the write was stored: the same " +
 			"words are heard when it was and when it was not; only a connection that never came about is a no",
-		Why: "a lost answer is not a refusal; the one next step that is right in both cases is to read back and compare",
+		Why: "a lost answer is not a refusal; the one next step that is right in both cases is to read back and compare, when what " +
+			"was sent can no longer come",
 		FalseIf: world.UnansweredWritesAreUndone.Shows(
 			`etcd does it, reports a timeout: 500, stored: no`),
 		AlsoFalseIf: []world.World{world.ClientDropsTheToken.Shows(`the first attempt, after the same sent again, was accepted`)},
@@ -2960,8 +2961,8 @@ func TestOpaqueTokenIsHandedBackAsItWasGiven(t *testing.T) {
 			"a replace and a patch of a custom resource are answered 200, 200, 422 Invalid, 422 Invalid, 500",
 			"they are answered: %s; %s", strings.Join(customs, ", "), strings.Join(customPatches, ", "))
 		l.Blank()
-		l.Say("The last column is that of a replace and of a merge patch of a Shelf, a custom resource, which demands a token (CF6): " +
-			"0 and \"\" are none, and refused. Of a ConfigMap, a replace " +
+		l.Say("The last column is that of a replace and of a merge patch of a Shelf, a custom resource: " +
+			"a replace of it demands a token (CF6), a patch only must not say that there is none (CF7d), and 0 and \"\" are none. Of a ConfigMap, a replace " +
 			"or a patch with either carries no precondition at all: it overwrites whatever is there. The 500 says that the " +
 			"token cannot be parsed: nothing was stored, and no repetition helps; other 500s leave open what was stored (OT21b), " +
 			"and only the message tells them apart.")
