@@ -303,6 +303,7 @@ func (a *APIServer) poll(ctx context.Context, try func() error) error {
 			last = err
 		}
 		if exited, why := a.exited(); exited {
+			a.hear(ctx)
 			return a.withTail(why)
 		}
 		select {
@@ -319,6 +320,19 @@ func (a *APIServer) poll(ctx context.Context, try func() error) error {
 		case <-ctx.Done():
 			return a.withTail(fmt.Errorf("%w (the last attempt: %w)", context.Cause(ctx), last))
 		}
+	}
+}
+
+// hear waits until the last words of a kube-apiserver that has ended are in the log. What it prints passes through a
+// pipe, and envtest returns from its start when the pipe is empty and closed; somebody who has inherited its end
+// must not make this wait for long.
+func (a *APIServer) hear(ctx context.Context) {
+	const patience = 2 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case <-a.returned:
+	case <-ctx.Done():
 	}
 }
 
