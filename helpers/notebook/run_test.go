@@ -116,7 +116,7 @@ func TestTwoRunsOfTheBookMakeNotebooksThatDifferInTheirNumbersOnly(t *testing.T)
 		"The paired numbers\n\n```\n(k8s=(\\d+)  etcd=\\d+\n){3}```\n",
 		"The exact 409 sentence\n\n> Operation cannot be fulfilled on configmaps \"shelf\": " +
 			"the object has been modified; please apply your changes to the latest version and try again\n",
-		`File and function of the compare\n\n> go\.etcd\.io/etcd/client/v3 v\S+ kubernetes/client\.go \(Client\)\.OptimisticPut\n`,
+		`File and function of the compare\n\n> go\.etcd\.io/etcd/client/v3 v\S+ kubernetes/client\.go Client\.OptimisticPut\n`,
 		"The sentence, completed\n\n> a resourceVersion precondition is a Txn whose compare is on mod_revision\n",
 	} {
 		require.Regexp(t, "^"+written, pages[i])
