@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"path"
 	"strings"
 	"sync"
@@ -195,12 +196,9 @@ var RivalSignsAsTheWriter = Custom("the rival writes under the writer's name", f
 	l.Wire.AddHTTP(&wire.HTTPRule{
 		Note: "signed as the writer",
 		When: func(c *wire.Call) bool { return c.Who == "rival" && c.Verb != http.MethodGet },
-		Request: func(q *http.Request, body []byte) []byte {
-			query := q.URL.Query()
+		Request: editQuery(func(query url.Values) {
 			query.Set("fieldManager", "writer")
-			q.URL.RawQuery = query.Encode()
-			return body
-		},
+		}),
 	})
 })
 

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -225,12 +226,9 @@ var DryRunsAreReal = Custom("a proxy strips the dryRun parameter from writes", f
 	l.Wire.AddHTTP(&wire.HTTPRule{
 		Note: "no longer a dry run",
 		When: func(c *wire.Call) bool { return c.Query.Get("dryRun") != "" },
-		Request: func(q *http.Request, body []byte) []byte {
-			query := q.URL.Query()
+		Request: editQuery(func(query url.Values) {
 			query.Del("dryRun")
-			q.URL.RawQuery = query.Encode()
-			return body
-		},
+		}),
 	})
 })
 
@@ -239,13 +237,10 @@ var AProxyStripsTheRevision = Custom("a proxy strips the resourceVersion paramet
 	l.Wire.AddHTTP(&wire.HTTPRule{
 		Note: "the parameter was stripped",
 		When: func(c *wire.Call) bool { return c.Verb == http.MethodGet && c.Query.Get("resourceVersion") != "" },
-		Request: func(q *http.Request, body []byte) []byte {
-			query := q.URL.Query()
+		Request: editQuery(func(query url.Values) {
 			query.Del("resourceVersion")
 			query.Del("resourceVersionMatch")
-			q.URL.RawQuery = query.Encode()
-			return body
-		},
+		}),
 	})
 })
 
@@ -254,12 +249,9 @@ var ZeroAsksForTheNewest = Custom(`a read with "0" is taken for one without a nu
 	l.Wire.AddHTTP(&wire.HTTPRule{
 		Note: `"0" was taken out`,
 		When: func(c *wire.Call) bool { return c.Query.Get("resourceVersion") == "0" },
-		Request: func(q *http.Request, body []byte) []byte {
-			query := q.URL.Query()
+		Request: editQuery(func(query url.Values) {
 			query.Del("resourceVersion")
-			q.URL.RawQuery = query.Encode()
-			return body
-		},
+		}),
 	})
 })
 
@@ -268,12 +260,9 @@ var NotOlderThanIsIgnored = Custom("a read not older than a revision is answered
 	l.Wire.AddHTTP(&wire.HTTPRule{
 		Note: `"0" was put in the place of the revision`,
 		When: func(c *wire.Call) bool { return c.Query.Get("resourceVersionMatch") == "NotOlderThan" },
-		Request: func(q *http.Request, body []byte) []byte {
-			query := q.URL.Query()
+		Request: editQuery(func(query url.Values) {
 			query.Set("resourceVersion", "0")
-			q.URL.RawQuery = query.Encode()
-			return body
-		},
+		}),
 	})
 })
 
@@ -326,6 +315,16 @@ func edit(body []byte, f func(object map[string]any)) []byte {
 		return body
 	}
 	return out
+}
+
+// editQuery is a change of the parameters of a request that leaves its body alone.
+func editQuery(f func(query url.Values)) func(*http.Request, []byte) []byte {
+	return func(q *http.Request, body []byte) []byte {
+		query := q.URL.Query()
+		f(query)
+		q.URL.RawQuery = query.Encode()
+		return body
+	}
 }
 
 // editMeta edits the metadata of an object, of which there is some afterwards.
