@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -77,7 +78,37 @@ func (b *builder) build(ctx context.Context) (err error) {
 		return b.diskError(err)
 	}
 	m.say("built %s", b)
+	if len(b.Sources) > 0 {
+		b.forget()
+	}
 	return nil
+}
+
+// kept is how many builds of a command with sources of its own are kept: that of the state at hand,
+// and those of states that somebody may go back to, or that still run.
+const kept = 4
+
+// forget removes all but the newest builds of a command with sources of its own. What cannot be
+// removed only costs space.
+func (b *builder) forget() {
+	type build struct {
+		folder string
+		at     time.Time
+	}
+	var all []build
+	found, err := filepath.Glob(filepath.Join(filepath.Dir(b.folder), b.folderName("*")))
+	if err != nil {
+		return
+	}
+	for _, folder := range found {
+		if info, err := os.Stat(folder); err == nil {
+			all = append(all, build{folder, info.ModTime()})
+		}
+	}
+	slices.SortFunc(all, func(x, y build) int { return y.at.Compare(x.at) })
+	for _, old := range all[min(kept, len(all)):] {
+		os.RemoveAll(old.folder)
+	}
 }
 
 // announce says what is about to happen.

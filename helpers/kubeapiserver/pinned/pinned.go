@@ -3,6 +3,9 @@
 // A pinned module is a folder with a go.mod and a go.sum and no Go code. Its go.mod says which
 // version of a program is wanted, its go.sum which source that is, byte for byte. The go command
 // builds from it what a reader would otherwise have to download as a binary.
+//
+// A command of the repository itself can be built in the same way: then its own source counts as
+// well, and it is built once for each state of that.
 package pinned
 
 import (
@@ -16,6 +19,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +38,10 @@ type Tool struct {
 	Name string
 	// LDFlags are handed to the linker, as in go build -ldflags.
 	LDFlags string
+	// Sources are the files and folders, relative to Module, that hold the source of a command of
+	// Module itself; tests and folders called testdata are left out. Empty for a command of a module
+	// that Module requires.
+	Sources []string
 	// Cost is about how much processor time it takes to compile all packages from nothing. It is
 	// what a reader is told about the duration, divided by the number of processors; zero says
 	// nothing.
@@ -63,7 +71,8 @@ type Options struct {
 // Build returns the path of t's executable for this machine, and builds it first if need be.
 //
 // The path holds the version of the module that t's package belongs to, the platform, and a hash of
-// go.mod, go.sum and the linker's flags, so that a changed pin is built anew. The executable appears
+// go.mod, go.sum, the linker's flags and t's own sources, so that what has changed is built anew. Of a
+// command with sources of its own the last few builds are kept, of any other all. The executable appears
 // there whole or not at all. Of several processes that want the same tool at the same time one
 // builds and the others wait for it. Whatever ends the build, the go command and all that it started
 // end with it, at the latest when this process does.
@@ -84,6 +93,16 @@ func Build(ctx context.Context, t Tool, o Options) (string, error) {
 	return b.target, nil
 }
 
+// Built returns the path of t's executable, and whether it is there already: whether [Build] would
+// return it at once.
+func Built(t Tool, o Options) (path string, ok bool, err error) {
+	b, err := prepare(t, o)
+	if err != nil {
+		return "", false, err
+	}
+	return b.target, b.built(), nil
+}
+
 // Version returns the version of the module that provides t's package, as t's go.mod pins it.
 func Version(t Tool) (string, error) {
 	_, version, err := t.pin()
@@ -99,7 +118,7 @@ type builder struct {
 	progress io.Writer
 }
 
-// prepare finds out where t belongs. It reads two small files and runs nothing.
+// prepare finds out where t belongs. It reads t's module and own sources, and runs nothing.
 func prepare(t Tool, o Options) (*builder, error) {
 	if t.Name == "" {
 		t.Name = commandName(t.Package)
@@ -112,14 +131,9 @@ func prepare(t Tool, o Options) (*builder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the folder for %s: %w", t.Name, err)
 	}
-	folder := filepath.Join(cache, fmt.Sprintf("%s-%s-%s-%s-%s", t.Name, version, runtime.GOOS, runtime.GOARCH, pin))
-	b := &builder{
-		Tool:     t,
-		version:  version,
-		folder:   folder,
-		target:   filepath.Join(folder, t.Name),
-		progress: o.Progress,
-	}
+	b := &builder{Tool: t, version: version, progress: o.Progress}
+	b.folder = filepath.Join(cache, b.folderName(pin))
+	b.target = filepath.Join(b.folder, t.Name)
 	if b.progress == nil {
 		b.progress = io.Discard
 	}
@@ -132,10 +146,20 @@ func (b *builder) built() bool {
 	return Runnable(b.target) == nil
 }
 
-// String names the tool and its version.
-func (b *builder) String() string { return b.Name + " " + b.version }
+// folderName is the name of the folder for what is built from the state that the hash pin stands for.
+func (b *builder) folderName(pin string) string {
+	name := b.Name
+	if b.version != "" {
+		name += "-" + b.version
+	}
+	return fmt.Sprintf("%s-%s-%s-%s", name, runtime.GOOS, runtime.GOARCH, pin)
+}
 
-// pin returns a hash of all that decides what gets built, and the version of the tool's module.
+// String names the tool and its version, if it has one.
+func (b *builder) String() string { return strings.TrimSpace(b.Name + " " + b.version) }
+
+// pin returns a hash of all that decides what gets built, and the version of the tool's module, ""
+// for a tool with sources of its own.
 func (t Tool) pin() (hash, version string, err error) {
 	goMod := filepath.Join(t.Module, "go.mod")
 	mod, err := os.ReadFile(goMod)
@@ -151,15 +175,51 @@ func (t Tool) pin() (hash, version string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("reading the pinned module: %w; restore it with git checkout -- %s", err, goMod)
 	}
-	version, err = provides(f, t.Package)
-	if err != nil {
-		return "", "", fmt.Errorf("reading %s: %w", goMod, err)
-	}
 	h := sha256.New()
 	for _, part := range [][]byte{[]byte(t.Package), []byte(t.LDFlags), mod, sum} {
 		fmt.Fprintf(h, "%d\n%s\n", len(part), part)
 	}
-	return fmt.Sprintf("%x", h.Sum(nil)[:4]), version, nil
+	if len(t.Sources) > 0 {
+		err = t.hashSources(h, f)
+	} else if version, err = provides(f, t.Package); err != nil {
+		err = fmt.Errorf("reading %s: %w", goMod, err)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)[:4]), version, err
+}
+
+// hashSources adds the names and contents of t's own source to a hash, and of what f replaces by a
+// folder: go.sum does not pin that. The Go version counts too, since a command of the repository is
+// rebuilt as the go command would.
+func (t Tool) hashSources(h io.Writer, f *modfile.File) error {
+	fmt.Fprintln(h, runtime.Version())
+	sources := slices.Clone(t.Sources)
+	for _, r := range f.Replace {
+		if r.New.Version == "" {
+			sources = append(sources, r.New.Path)
+		}
+	}
+	for _, source := range sources {
+		if !filepath.IsAbs(source) {
+			source = filepath.Join(t.Module, source)
+		}
+		err := filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == ".git"):
+				return filepath.SkipDir
+			case !entry.Type().IsRegular() || strings.HasSuffix(path, "_test.go"):
+				return nil
+			}
+			text, err := os.ReadFile(path)
+			fmt.Fprintf(h, "%s\n%d\n%s\n", path, len(text), text)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("reading the source of %s: %w: restore it with git checkout", t.Name, err)
+		}
+	}
+	return nil
 }
 
 func pinError(file string, err error) error {

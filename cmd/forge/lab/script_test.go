@@ -86,11 +86,17 @@ func goVariables(t *testing.T) []string {
 	t.Helper()
 	var out []string
 	for _, name := range []string{"GOPATH", "GOMODCACHE", "GOCACHE", "GOPROXY", "GOFLAGS", "GOSUMDB", "GONOSUMDB"} {
-		value, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
-		require.NoError(t, err)
-		out = append(out, name+"="+strings.TrimSpace(string(value)))
+		out = append(out, name+"="+goEnv(t, name))
 	}
 	return out
+}
+
+// goEnv is a setting of the go command.
+func goEnv(t *testing.T, name string) string {
+	t.Helper()
+	value, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
+	require.NoError(t, err)
+	return strings.TrimSpace(string(value))
 }
 
 // scriptLab is a lab that a script has started.

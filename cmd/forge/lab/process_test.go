@@ -137,7 +137,7 @@ type permanent struct{ error }
 // until tries until there is no error, or the limit is reached; then it returns the last one.
 func until(limit time.Duration, try func() error) error {
 	var last error
-	err := wait.PollUntilContextTimeout(context.Background(), 20*time.Millisecond, limit, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(context.Background(), 5*time.Millisecond, limit, true, func(context.Context) (bool, error) {
 		last = try()
 		if errors.As(last, new(permanent)) {
 			return false, last
@@ -294,14 +294,26 @@ func TestEndedWhileItStartsForgeLeavesNothing(t *testing.T) {
 	}
 }
 
+// goRun is what a reader types, "go run ./cmd/forge", from this folder.
+var goRun = []string{"run", ".."}
+
+// prepareGoRun has what a reader types find everything built.
+func prepareGoRun(t testing.TB) {
+	t.Helper()
+	prepare(t)
+	help := exec.CommandContext(t.Context(), "go", append(goRun, "help")...)
+	out, err := help.CombinedOutput()
+	require.NoError(t, err, string(out))
+}
+
 // Nobody who types "go run ./cmd/forge &" knows the process id of forge.
 func TestForgeEndsWithTheGoCommandThatRunsIt(t *testing.T) {
-	prepare(t)
+	prepareGoRun(t)
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(signal.String(), func(t *testing.T) {
 			tmp, work := temporary(t), t.TempDir()
 			// What the go command itself leaves behind when it is killed is not forge's: it has a folder of its own.
-			p, err := launch(tmp, []string{"GOTMPDIR=" + work}, "go", "run", ".")
+			p, err := launch(tmp, []string{"GOTMPDIR=" + work}, "go", goRun...)
 			require.NoError(t, err)
 			defer p.kill()
 			state, err := p.up()
@@ -319,4 +331,20 @@ func TestForgeEndsWithTheGoCommandThatRunsIt(t *testing.T) {
 			require.NoError(t, empty(tmp))
 		})
 	}
+}
+
+func TestTheBuildOfForgeEndsWithTheGoCommandThatRunsIt(t *testing.T) {
+	prepareGoRun(t)
+	cache := t.TempDir()
+	p, err := launch(temporary(t), []string{"XDG_CACHE_HOME=" + cache, "GOCACHE=" + goEnv(t, "GOCACHE"), "GOTMPDIR=" + t.TempDir()}, "go", goRun...)
+	require.NoError(t, err)
+	defer p.kill()
+	require.NoError(t, p.prints(`into  `+cache))
+	require.NoError(t, p.cmd.Process.Kill())
+	_, err = p.ends()
+	require.NoError(t, err)
+	require.NoError(t, until(goneLimit, func() error { return processes(cache) }))
+	built, err := filepath.Glob(filepath.Join(cache, "modrev", "*", "forge"))
+	require.NoError(t, err)
+	require.Empty(t, built)
 }

@@ -1,0 +1,48 @@
+// Package gocommand ties a program to the go command that runs it.
+//
+// Ctrl-C reaches every process of a terminal, but kill reaches only the process that it names, and a script that
+// has started "go run" knows the go command's process id only. The go command does not pass a SIGTERM on, and a
+// SIGKILL it cannot.
+package gocommand
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrEnded is the cause of a context that ended because somebody has ended the go command.
+var ErrEnded = errors.New("the go command that ran this has ended")
+
+// Context returns a context that ends, with [ErrEnded] as its cause, when the go command does that runs this
+// program, if one does. The function that it returns ends the watching, and the context.
+func Context(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	forget := func() { cancel(nil) }
+	parent := os.Getppid()
+	go func() {
+		name, err := exec.CommandContext(ctx, "ps", "-o", "comm=", "-p", strconv.Itoa(parent)).Output()
+		if err != nil || filepath.Base(strings.TrimSpace(string(name))) != "go" {
+			return
+		}
+		ticker := time.NewTicker(250 * time.Millisecond)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				if os.Getppid() != parent {
+					cancel(ErrEnded)
+					return
+				}
+			}
+		}
+	}()
+	return ctx, forget
+}
