@@ -8,6 +8,7 @@ package gocommand
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,8 +27,7 @@ func Context(ctx context.Context) (context.Context, context.CancelFunc) {
 	forget := func() { cancel(nil) }
 	parent := os.Getppid()
 	go func() {
-		name, err := exec.CommandContext(ctx, "ps", "-o", "comm=", "-p", strconv.Itoa(parent)).Output()
-		if err != nil || filepath.Base(strings.TrimSpace(string(name))) != "go" {
+		if name(ctx, parent) != "go" {
 			return
 		}
 		ticker := time.NewTicker(250 * time.Millisecond)
@@ -45,4 +45,17 @@ func Context(ctx context.Context) (context.Context, context.CancelFunc) {
 		}
 	}()
 	return ctx, forget
+}
+
+// name is the name of a process, "" if nobody says it.
+func name(ctx context.Context, pid int) string {
+	// Linux has it in a file, which costs less than to start ps.
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil {
+		text, err = exec.CommandContext(ctx, "ps", "-o", "comm=", "-p", strconv.Itoa(pid)).Output()
+	}
+	if err != nil {
+		return ""
+	}
+	return filepath.Base(strings.TrimSpace(string(text)))
 }
