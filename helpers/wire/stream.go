@@ -389,6 +389,7 @@ type rangeStream struct {
 	tap   *Tap
 	asked *Request
 	rules []*Rule
+	gone  *Held // held the request until kube-apiserver gave up waiting
 }
 
 func (s *rangeStream) RecvMsg(m any) error {
@@ -408,30 +409,12 @@ func (s *rangeStream) RecvMsg(m any) error {
 	s.rules = s.tap.take(s.asked)
 	s.asked.note(s.rules)
 	s.tap.tape.request(s.asked)
-	for i, rule := range s.rules {
-		if rule.held != nil {
-			close(rule.held.arrived)
-			select {
-			case <-rule.held.release:
-			case <-s.Context().Done():
-				s.tap.wake(s.rules[i:]...)
-				return s.Context().Err()
-			}
-		}
-		if rule.Do != nil {
-			rule.Do(rule.used)
-			s.tap.wake(rule)
-		}
-		if rule.Err != nil {
-			s.tap.wake(s.rules[i:]...)
-			return rule.Err
-		}
-		if rule.Request != nil {
-			rule.Request(q)
-			s.tap.tape.redescribe(s.asked, rangeOf(RangeStream, q))
-		}
-	}
-	return nil
+	var err error
+	s.gone, err = s.tap.enter(s.Context(), s.rules, func(rule *Rule) {
+		rule.Request(q)
+		s.tap.tape.redescribe(s.asked, rangeOf(RangeStream, q))
+	})
+	return err
 }
 
 func (s *rangeStream) SendMsg(m any) error {
@@ -464,16 +447,12 @@ func (s *rangeStream) answered(resp *pb.RangeStreamResponse) {
 
 // end records how the call ended.
 func (s *rangeStream) end(err error) {
-	if s.asked == nil {
-		return
-	}
-	done := func() { s.asked.Answered, s.asked.Err = true, err }
-	if s.tap == nil {
-		done()
-	} else {
-		s.tap.tape.update(done)
-	}
-	if s.wire.Live != nil {
-		s.wire.Live(*s.asked)
+	switch {
+	case s.asked == nil:
+	case s.tap == nil:
+		s.wire.live(s.asked, nil, err)
+	default:
+		s.tap.finish(s.asked, nil, err)
+		s.gone.drop()
 	}
 }
