@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
@@ -139,6 +140,30 @@ func TestAnAnswerThatIsLostWasGivenAndARefusedRequestWasNeverSent(t *testing.T) 
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(q *http.Request) (*http.Response, error) { return f(q) }
+
+// closing is a body that remembers whether it was closed.
+type closing struct {
+	io.Reader
+	closed bool
+}
+
+func (b *closing) Close() error {
+	b.closed = true
+	return nil
+}
+
+func TestABodyThatCannotBeReadIsClosedAndNotSent(t *testing.T) {
+	no := errors.New("the disk is gone")
+	body := &closing{Reader: iotest.ErrReader(no)}
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://server"+shelfPath, body)
+	require.NoError(t, err)
+	_, err = (&Wire{}).Tap("rv1-1").Transport("writer")(roundTrip(func(*http.Request) (*http.Response, error) {
+		t.Error("it was sent")
+		return nil, no
+	})).RoundTrip(q)
+	require.ErrorIs(t, err, no)
+	assert.True(t, body.closed)
+}
 
 func TestTheWatchesOfAClientAreHeldUntilAllWhoHoldThemLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
