@@ -189,21 +189,17 @@ func (s *watchStream) progress(resp *pb.WatchResponse) error {
 
 // deliver records the events of a response, lets the rules drop or alter some, and sends what is left.
 func (s *watchStream) deliver(resp *pb.WatchResponse) error {
-	var events []*mvccpb.Event // set once one of the events is not as etcd sent it
-	for i, ev := range resp.Events {
+	var events []*mvccpb.Event
+	changed := false
+	for _, ev := range resp.Events {
 		now := s.event(ev)
-		if now != ev && events == nil {
-			events = slices.Clone(resp.Events[:i])
-		}
-		if now != nil && (events != nil || now != ev) {
+		changed = changed || now != ev
+		if now != nil {
 			events = append(events, now)
-		}
-		if now == nil && events == nil {
-			events = []*mvccpb.Event{}
 		}
 	}
 	switch {
-	case events == nil:
+	case !changed:
 		return s.ServerStream.SendMsg(resp)
 	case len(events) == 0:
 		return nil
