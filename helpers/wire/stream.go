@@ -291,13 +291,6 @@ func (t *Tap) Freeze(key string) *Frozen {
 	return f
 }
 
-// Watched says how many watches kube-apiserver has on a key through this Tap.
-func (t *Tap) Watched(key string) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.watches[key])
-}
-
 func (f *Frozen) note(resp *pb.WatchResponse) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -36,9 +36,6 @@ func ReadOf(key string) Match {
 // AnyTxn selects every transaction on the keys that the Tap owns.
 func AnyTxn(r *Request) bool { return r.Method == Txn }
 
-// AnyEvent selects every event that etcd sends on a watch for the keys that the Tap owns.
-func AnyEvent(r *Request) bool { return r.Method == Event }
-
 // Rule is something that the wire does to requests on their way to etcd, or to the answers on their way
 // back. Fields that are not set do nothing. A request to which a rule cannot do all that it says passes it by: an
 // Event can only be altered or dropped, and the answer of a RangeStream cannot be lost.
@@ -94,9 +91,6 @@ type Tap struct {
 
 	heldWatches map[string]*HeldWatches // by client
 }
-
-// Owner is the name that the Tap was opened with.
-func (t *Tap) Owner() string { return t.owner }
 
 // Tape is the record of the requests of this owner.
 func (t *Tap) Tape() *Tape { return &t.tape }
