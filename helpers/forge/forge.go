@@ -239,7 +239,7 @@ func (f *Forge) announce() error {
 // saw is told every request that reached etcd. Storage writes of kube-apiserver are numbered and marked in its
 // log, where the first document looks for them.
 func (f *Forge) saw(r wire.Request) {
-	if Writes(r) && r.From == apiserver {
+	if r.Wrote() && r.From == apiserver {
 		f.mu.Lock()
 		f.writes++
 		line := fmt.Sprintf("%s %s n=%d revision=%d key=%s", StorageWrite,
@@ -259,27 +259,6 @@ const apiserver = "apiserver"
 
 // StorageWrite marks a storage write in the log of kube-apiserver; the first document counts these lines.
 const StorageWrite = "ACADEMY 5-storage-write"
-
-// Writes says whether a request changed what is stored: a transaction whose then branch ran and wrote.
-func Writes(r wire.Request) bool {
-	if !r.Answered || r.Err != nil {
-		return false
-	}
-	switch r.Method {
-	case wire.Put, wire.DeleteRange:
-		return true
-	case wire.Txn:
-		if !r.Succeeded {
-			return false
-		}
-		for _, op := range r.Then {
-			if op.Kind != "Get" {
-				return true
-			}
-		}
-	}
-	return false
-}
 
 // Healthy waits until kube-apiserver is healthy: all its own objects are there.
 func (f *Forge) Healthy(ctx context.Context) error { return f.control.Healthy(ctx) }

@@ -27,7 +27,7 @@ type Filter struct {
 }
 
 func (f Filter) takes(r wire.Request) bool {
-	if f.Writes && !Writes(r) {
+	if f.Writes && !r.Wrote() {
 		return false
 	}
 	if !f.All && f.Key == "" && housekeeping(r.Key) {

@@ -69,6 +69,22 @@ type Request struct {
 
 const keptKeyValues = 8
 
+// Wrote says whether the request changed what is stored: a transaction whose then branch ran and wrote, a put, or a
+// delete.
+func (r Request) Wrote() bool {
+	if !r.Answered || r.Err != nil {
+		return false
+	}
+	switch r.Method {
+	case Put, DeleteRange:
+		return true
+	case Txn:
+		return r.Succeeded && r.writes() > 0
+	}
+	return false
+}
+
+// writes counts the keys that the then branch writes.
 func (r *Request) writes() int {
 	n := 0
 	for _, op := range r.Then {
