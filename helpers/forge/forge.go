@@ -72,7 +72,6 @@ type Forge struct {
 	control *controlplane.ControlPlane
 	wire    wire.Wire
 	hub     hub
-	socket  net.Listener
 
 	mu     sync.Mutex
 	writes int
@@ -140,10 +139,11 @@ func Start(ctx context.Context, o Options) (_ *Forge, err error) {
 	if err := writeKubeconfig(f.State.Kubeconfig, f.control.Admin()); err != nil {
 		return nil, err
 	}
-	if f.socket, err = net.Listen("unix", f.State.Wire); err != nil {
+	socket, err := net.Listen("unix", f.State.Wire)
+	if err != nil {
 		return nil, fmt.Errorf("opening the socket on which the wire is told: %w", err)
 	}
-	go f.hub.serve(f.socket)
+	f.hub.open(socket)
 	return f, f.announce()
 }
 
@@ -265,9 +265,6 @@ func (f *Forge) Healthy(ctx context.Context) error { return f.control.Healthy(ct
 
 // Stop ends the lab. What ctx limits is its patience; when it ends, the rest is killed.
 func (f *Forge) Stop(ctx context.Context) error {
-	if f.socket != nil {
-		f.socket.Close()
-	}
 	f.hub.close()
 	return f.control.Stop(ctx)
 }
