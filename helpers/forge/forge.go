@@ -72,7 +72,6 @@ type Forge struct {
 	control *controlplane.ControlPlane
 	wire    wire.Wire
 	hub     hub
-	socket  net.Listener
 
 	mu     sync.Mutex
 	writes int
@@ -140,10 +139,11 @@ func Start(ctx context.Context, o Options) (_ *Forge, err error) {
 	if err := writeKubeconfig(f.State.Kubeconfig, f.control.Admin()); err != nil {
 		return nil, err
 	}
-	if f.socket, err = net.Listen("unix", f.State.Wire); err != nil {
+	socket, err := net.Listen("unix", f.State.Wire)
+	if err != nil {
 		return nil, fmt.Errorf("opening the socket on which the wire is told: %w", err)
 	}
-	go f.hub.serve(f.socket)
+	f.hub.open(socket)
 	return f, f.announce()
 }
 
@@ -239,7 +239,7 @@ func (f *Forge) announce() error {
 // saw is told every request that reached etcd. Storage writes of kube-apiserver are numbered and marked in its
 // log, where the first document looks for them.
 func (f *Forge) saw(r wire.Request) {
-	if Writes(r) && r.From == apiserver {
+	if r.Wrote() && r.From == apiserver {
 		f.mu.Lock()
 		f.writes++
 		line := fmt.Sprintf("%s %s n=%d revision=%d key=%s", StorageWrite,
@@ -260,35 +260,11 @@ const apiserver = "apiserver"
 // StorageWrite marks a storage write in the log of kube-apiserver; the first document counts these lines.
 const StorageWrite = "ACADEMY 5-storage-write"
 
-// Writes says whether a request changed what is stored: a transaction whose then branch ran and wrote.
-func Writes(r wire.Request) bool {
-	if !r.Answered || r.Err != nil {
-		return false
-	}
-	switch r.Method {
-	case wire.Put, wire.DeleteRange:
-		return true
-	case wire.Txn:
-		if !r.Succeeded {
-			return false
-		}
-		for _, op := range r.Then {
-			if op.Kind != "Get" {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // Healthy waits until kube-apiserver is healthy: all its own objects are there.
 func (f *Forge) Healthy(ctx context.Context) error { return f.control.Healthy(ctx) }
 
 // Stop ends the lab. What ctx limits is its patience; when it ends, the rest is killed.
 func (f *Forge) Stop(ctx context.Context) error {
-	if f.socket != nil {
-		f.socket.Close()
-	}
 	f.hub.close()
 	return f.control.Stop(ctx)
 }

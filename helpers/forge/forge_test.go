@@ -2,7 +2,6 @@ package forge
 
 import (
 	"encoding/json"
-	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -13,30 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"modrev/helpers/kubeapiserver"
-	"modrev/helpers/wire"
 )
-
-func TestAStorageWriteIsWhatChangesTheStore(t *testing.T) {
-	put, get := []wire.Op{{Kind: "Put"}}, []wire.Op{{Kind: "Get"}}
-	for name, c := range map[string]struct {
-		request wire.Request
-		writes  bool
-	}{
-		"an accepted transaction":              {wire.Request{Method: wire.Txn, Then: put, Else: get, Answered: true, Succeeded: true}, true},
-		"an accepted delete":                   {wire.Request{Method: wire.Txn, Then: []wire.Op{{Kind: "Delete"}}, Answered: true, Succeeded: true}, true},
-		"a put":                                {wire.Request{Method: wire.Put, Answered: true}, true},
-		"a range that is deleted":              {wire.Request{Method: wire.DeleteRange, Answered: true}, true},
-		"a failed compare":                     {wire.Request{Method: wire.Txn, Then: put, Else: get, Answered: true}, false},
-		"a transaction that only reads":        {wire.Request{Method: wire.Txn, Then: get, Answered: true, Succeeded: true}, false},
-		"a transaction without an answer":      {wire.Request{Method: wire.Txn, Then: put, Succeeded: true}, false},
-		"a transaction that etcd has refused":  {wire.Request{Method: wire.Txn, Then: put, Answered: true, Err: errors.New("no space")}, false},
-		"a read":                               {wire.Request{Method: wire.Range, Answered: true}, false},
-		"a watch":                              {wire.Request{Method: wire.Watch}, false},
-		"a compaction, which forgets versions": {wire.Request{Method: wire.Compact, Answered: true}, false},
-	} {
-		require.Equal(t, c.writes, Writes(c.request), name)
-	}
-}
 
 func TestAShellIsToldWhatItNeeds(t *testing.T) {
 	s := State{Dir: "/tmp/modrev-x", Kubeconfig: "/tmp/modrev-x/kubeconfig", Log: "/tmp/apiserver.log", Etcd: "http://127.0.0.1:2379", Tools: "/tmp/modrev-x/bin"}

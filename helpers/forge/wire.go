@@ -27,7 +27,7 @@ type Filter struct {
 }
 
 func (f Filter) takes(r wire.Request) bool {
-	if f.Writes && !Writes(r) {
+	if f.Writes && !r.Wrote() {
 		return false
 	}
 	if !f.All && f.Key == "" && housekeeping(r.Key) {
@@ -54,11 +54,18 @@ func housekeeping(key string) bool {
 // backlog is how many lines a listener may lag behind before some are left out.
 const backlog = 1024
 
-// hub tells what reaches etcd to whoever listens. It never waits for a listener.
+// farewell is how long the end of a lab waits for its listeners to take what they were told.
+const farewell = time.Second
+
+// hub tells what reaches etcd to whoever listens. It never waits for a listener, until it is closed.
 type hub struct {
+	socket  net.Listener   // nil until it is open
+	running sync.WaitGroup // what runs for the socket and its connections
+
 	mu        sync.Mutex
 	closed    bool
-	listeners map[*listener]struct{}
+	conns     map[net.Conn]struct{}
+	listeners map[*listener]struct{} // those that have said what they want
 }
 
 type listener struct {
@@ -96,74 +103,114 @@ func (h *hub) tell(r wire.Request) {
 	}
 }
 
-func (h *hub) serve(socket net.Listener) {
+// open lets listeners in through a socket, which is closed with the hub.
+func (h *hub) open(socket net.Listener) {
+	h.socket = socket
+	h.running.Go(h.serve)
+}
+
+func (h *hub) serve() {
 	for {
-		c, err := socket.Accept()
+		c, err := h.socket.Accept()
 		if err != nil {
 			return // the lab ends
 		}
-		go h.talk(c)
+		if h.enter(c) {
+			h.running.Go(func() { h.talk(c) })
+		}
+	}
+}
+
+// enter keeps a connection until it leaves, and closes it if the hub is closed.
+func (h *hub) enter(c net.Conn) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		c.Close()
+		return false
+	}
+	if h.conns == nil {
+		h.conns = make(map[net.Conn]struct{})
+	}
+	h.conns[c] = struct{}{}
+	return true
+}
+
+func (h *hub) leave(c net.Conn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.Close()
+	delete(h.conns, c)
+}
+
+// listen has a listener told from now on, unless the hub is closed.
+func (h *hub) listen(l *listener) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	if h.listeners == nil {
+		h.listeners = make(map[*listener]struct{})
+	}
+	h.listeners[l] = struct{}{}
+	return true
+}
+
+// hush has a listener told nothing more; what it was told is still in its lines.
+func (h *hub) hush(l *listener) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, listens := h.listeners[l]; listens {
+		delete(h.listeners, l)
+		close(l.lines)
 	}
 }
 
 // talk tells one listener, who first sends a Filter as one line of JSON, until it goes.
 func (h *hub) talk(c net.Conn) {
-	defer c.Close()
+	defer h.leave(c)
 	in := bufio.NewReader(c)
 	line, err := in.ReadBytes('\n')
 	if err != nil {
 		return // somebody only looked whether the lab runs
 	}
 	l := &listener{lines: make(chan string, backlog)}
-	if json.Unmarshal(line, &l.filter) != nil {
+	if json.Unmarshal(line, &l.filter) != nil || !h.listen(l) {
 		return
 	}
-	h.mu.Lock()
-	if h.closed {
-		h.mu.Unlock()
-		return
-	}
-	if h.listeners == nil {
-		h.listeners = make(map[*listener]struct{})
-	}
-	h.listeners[l] = struct{}{}
-	h.mu.Unlock()
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		_, _ = in.ReadByte() // ends when the listener goes
-	}()
-	defer func() {
-		h.mu.Lock()
-		delete(h.listeners, l)
-		h.mu.Unlock()
-	}()
+	h.running.Go(func() {
+		_, _ = in.ReadByte() // ends with the connection
+		h.hush(l)
+	})
 	if _, err := io.WriteString(c, "\n"); err != nil { // from here on nothing is missed
 		return
 	}
-	for {
-		select {
-		case line, ok := <-l.lines:
-			if !ok {
-				return
-			}
-			if _, err := io.WriteString(c, line+"\n"); err != nil {
-				return
-			}
-		case <-gone:
+	for line := range l.lines {
+		if _, err := io.WriteString(c, line+"\n"); err != nil {
 			return
 		}
 	}
 }
 
+// close ends the hub and all its connections. Who still reads gets what it was told.
 func (h *hub) close() {
+	if h.socket != nil {
+		h.socket.Close()
+	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.closed = true
 	for l := range h.listeners {
-		close(l.lines)
 		delete(h.listeners, l)
+		close(l.lines)
 	}
+	now := time.Now()
+	for c := range h.conns {
+		_ = c.SetReadDeadline(now) // a connection that fails here has ended
+		_ = c.SetWriteDeadline(now.Add(farewell))
+	}
+	h.mu.Unlock()
+	h.running.Wait()
 }
 
 // Follow writes what reaches etcd of a running lab, one line a request, until ctx or the lab ends.

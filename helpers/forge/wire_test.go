@@ -4,14 +4,15 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -58,8 +59,8 @@ func room(t *testing.T) (*hub, State) {
 	socket, err := net.Listen("unix", s.Wire)
 	require.NoError(t, err)
 	h := new(hub)
-	go h.serve(socket)
-	t.Cleanup(func() { socket.Close(); h.close() })
+	h.open(socket)
+	t.Cleanup(h.close)
 	return h, s
 }
 
@@ -139,54 +140,90 @@ func TestWhoFollowsTheWireIsToldWhenTheLabEnds(t *testing.T) {
 	require.Len(t, f.lines(), 1, "what was told before has arrived")
 }
 
+// door is a socket inside a bubble of synctest.
+type door chan net.Conn
+
+func (d door) Accept() (net.Conn, error) {
+	if c, open := <-d; open {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (d door) Close() error   { close(d); return nil }
+func (d door) Addr() net.Addr { return nil }
+
+// knock is a connection that has said nothing yet.
+func (d door) knock() net.Conn {
+	mine, theirs := net.Pipe()
+	d <- theirs
+	return mine
+}
+
+// ask is a connection that wants to be told everything, and will miss nothing from now on.
+func (d door) ask(t *testing.T) net.Conn {
+	t.Helper()
+	c := d.knock()
+	_, err := io.WriteString(c, "{}\n")
+	require.NoError(t, err)
+	_, err = c.Read(make([]byte, 1))
+	require.NoError(t, err)
+	return c
+}
+
 func TestTheWireNeverWaitsForWhoDoesNotListenAndSaysWhatItLeftOut(t *testing.T) {
-	h, s := room(t)
-	c, err := net.Dial("unix", s.Wire)
-	require.NoError(t, err)
-	defer c.Close()
-	ask, err := json.Marshal(Filter{})
-	require.NoError(t, err)
-	_, err = c.Write(append(ask, '\n'))
-	require.NoError(t, err)
-	ready := make([]byte, 1)
-	_, err = c.Read(ready)
-	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		h, d := new(hub), make(door)
+		h.open(d)
+		defer h.close()
+		c := d.ask(t)
+		defer c.Close()
 
-	// Nobody reads from here on. A hub that waited would never get through this.
-	const sent = 20 * backlog
-	for i := range sent {
-		h.tell(created(fmt.Sprintf("/registry/configmaps/default/shelf-%d", i)))
-	}
-	h.mu.Lock()
-	var dropped int
-	for l := range h.listeners {
-		dropped = l.dropped
-	}
-	h.mu.Unlock()
-	require.Positive(t, dropped)
+		// Nobody reads from here on. A hub that waited would never get through this.
+		h.tell(created("/registry/configmaps/default/first"))
+		synctest.Wait() // until the first is on its way
+		const left = 3
+		for range backlog + left {
+			h.tell(created("/registry/configmaps/default/shelf"))
+		}
 
-	// Once the listener reads again, the next request tells how many are missing.
-	var told []string
-	last := make(chan struct{})
-	go func() {
-		defer close(last)
-		for lines := bufio.NewScanner(c); lines.Scan(); {
-			told = append(told, lines.Text())
-			if strings.Contains(lines.Text(), "the-last") {
-				return
-			}
+		// Once the listener reads again, the next request tells how many are missing.
+		lines := bufio.NewScanner(c)
+		next := func() string {
+			require.True(t, lines.Scan())
+			return lines.Text()
 		}
-	}()
-	until(t, "there is room again", func() bool {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		for l := range h.listeners {
-			return len(l.lines) == 0
+		require.Contains(t, next(), "default/first")
+		for range backlog {
+			require.Contains(t, next(), "default/shelf")
 		}
-		return false
+		h.tell(created("/registry/configmaps/default/last"))
+		require.Equal(t, fmt.Sprintf("(%d requests left out: they came faster than they could be told)", left), next())
+		require.Contains(t, next(), "default/last")
 	})
-	h.tell(created("/registry/configmaps/default/the-last"))
-	<-last
-	require.Contains(t, told, fmt.Sprintf("(%d requests left out: they came faster than they could be told)", dropped))
-	require.Len(t, told, sent-dropped+2, "what was not left out is there, the remark, and the last")
+}
+
+// What is left at the end of the bubble is an error.
+func TestTheEndOfALabLeavesNoConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := new(hub), make(door)
+		h.open(d)
+		silent, deaf, gone := d.knock(), d.ask(t), d.ask(t)
+		for range 2 {
+			h.tell(created("/registry/configmaps/default/shelf"))
+		}
+		gone.Close()
+		synctest.Wait()
+		began := time.Now()
+		h.close()
+		require.Equal(t, farewell, time.Since(began), "who does not read is waited for, and not for ever")
+		for _, c := range []net.Conn{silent, deaf} {
+			_, err := c.Read(make([]byte, 1))
+			require.ErrorIs(t, err, io.EOF)
+		}
+		mine, late := net.Pipe()
+		require.False(t, h.enter(late))
+		_, err := mine.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+	})
 }

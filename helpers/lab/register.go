@@ -68,7 +68,7 @@ func (r *Register) Do(_ context.Context, q token.Request) (token.Answer, error) 
 	if len(calls) != 1 {
 		return token.Answer{}, fmt.Errorf("%s became %d HTTP requests", q, len(calls))
 	}
-	a := token.Answer{Code: calls[0].Code, Wrote: slices.ContainsFunc(tape.Since(from), wrote)}
+	a := token.Answer{Code: calls[0].Code, Wrote: slices.ContainsFunc(tape.Since(from), wire.Request.Wrote)}
 	if err != nil {
 		s, _ := statusOf(err)
 		a.Reason = string(s.Reason)
@@ -78,12 +78,6 @@ func (r *Register) Do(_ context.Context, q token.Request) (token.Answer, error) 
 		a.Token, a.UID, a.Content = o.GetResourceVersion(), string(o.GetUID()), r.content(o)
 	}
 	return a, nil
-}
-
-// wrote says whether a request changed the store.
-func wrote(q wire.Request) bool {
-	return q.Method == wire.Txn && q.Answered && q.Err == nil && q.Succeeded &&
-		slices.ContainsFunc(q.Then, func(op wire.Op) bool { return op.Kind != "Get" })
 }
 
 func (r *Register) send(client *Client, name string, q token.Request) (*Object, error) {

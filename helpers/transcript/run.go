@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -110,12 +111,15 @@ func (r *run) play(ctx context.Context, p part) error {
 	case await:
 		pattern := regexp.MustCompile(strings.Join(p.lines, "\n"))
 		var got []string
+		var failed error // of the wire: there is nothing to wait for
 		_, err := r.eventually(ctx, func() (numbers, bool) {
-			var err error
-			got, err = r.sent(ctx)
-			return nil, err == nil && slices.ContainsFunc(got, pattern.MatchString)
+			got, failed = r.sent(ctx)
+			return nil, failed != nil || slices.ContainsFunc(got, pattern.MatchString)
 		}, true)
-		if err != nil {
+		switch {
+		case failed != nil:
+			return failed
+		case err != nil:
 			return r.differs("to wait for", p.lines, got)
 		}
 	case where:
@@ -155,7 +159,7 @@ func (r *run) eventually(ctx context.Context, try func() (numbers, bool), waits 
 // sent are the requests since something was typed.
 func (r *run) sent(ctx context.Context) ([]string, error) {
 	if r.Wire == nil {
-		return nil, fmt.Errorf("nobody looks at the wire here")
+		return nil, errors.New("nobody looks at the wire here")
 	}
 	all, err := r.Wire(ctx)
 	if err != nil {

@@ -90,6 +90,24 @@ Get b at <n>
 	require.ErrorContains(t, err, "some.txtar, first: typed\n    true\nexpected on the wire\n    Get b at <n>\n    …\nbut there was\n    Get c at 7\n")
 }
 
+func TestAWireThatCannotBeReadIsAnErrorAtOnce(t *testing.T) {
+	for _, section := range []string{"wait", "wire"} {
+		tr, err := Parse("some.txtar", []byte("-- first --\n-- type --\ntrue\n-- "+section+" --\nPut\n"))
+		require.NoError(t, err)
+		require.EqualError(t, tr.Run(t.Context(), Stage{}), "some.txtar, first: nobody looks at the wire here")
+
+		looks := 0
+		err = tr.Run(t.Context(), Stage{Wire: func(context.Context) ([]string, error) {
+			if looks++; looks > 1 { // the first is for what is typed
+				return nil, errors.New("no such socket")
+			}
+			return nil, nil
+		}})
+		require.EqualError(t, err, "some.txtar, first: reading the wire: no such socket")
+		require.Equal(t, 2, looks)
+	}
+}
+
 func TestWhatIsNotAsTheTranscriptSaysIsAnError(t *testing.T) {
 	for name, c := range map[string]struct{ text, says string }{
 		"another number": {

@@ -82,10 +82,11 @@ func (rt *recorder) RoundTrip(q *http.Request) (*http.Response, error) {
 	var body []byte
 	if q.Body != nil {
 		var err error
-		if body, err = io.ReadAll(q.Body); err != nil {
+		body, err = io.ReadAll(q.Body)
+		q.Body.Close()
+		if err != nil {
 			return nil, fmt.Errorf("reading the body of %s %s: %w", q.Method, q.URL.Path, err)
 		}
-		q.Body.Close()
 	}
 	q = q.Clone(q.Context())
 	call := describeCall(rt.who, q, body)

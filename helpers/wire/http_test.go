@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -134,63 +136,90 @@ func TestAnAnswerThatIsLostWasGivenAndARefusedRequestWasNeverSent(t *testing.T) 
 	}, tap.Tape().Lines(0))
 }
 
+// roundTrip is a server that is a function.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(q *http.Request) (*http.Response, error) { return f(q) }
+
+// closing is a body that remembers whether it was closed.
+type closing struct {
+	io.Reader
+	closed bool
+}
+
+func (b *closing) Close() error {
+	b.closed = true
+	return nil
+}
+
+func TestABodyThatCannotBeReadIsClosedAndNotSent(t *testing.T) {
+	no := errors.New("the disk is gone")
+	body := &closing{Reader: iotest.ErrReader(no)}
+	q, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://server"+shelfPath, body)
+	require.NoError(t, err)
+	_, err = (&Wire{}).Tap("rv1-1").Transport("writer")(roundTrip(func(*http.Request) (*http.Response, error) {
+		t.Error("it was sent")
+		return nil, no
+	})).RoundTrip(q)
+	require.ErrorIs(t, err, no)
+	assert.True(t, body.closed)
+}
+
 func TestTheWatchesOfAClientAreHeldUntilAllWhoHoldThemLetGo(t *testing.T) {
-	events := make(chan string)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		w.WriteHeader(http.StatusOK)
-		w.(http.Flusher).Flush()
-		for ev := range events {
-			_, _ = io.WriteString(w, ev+"\n")
-			w.(http.Flusher).Flush()
+	synctest.Test(t, func(t *testing.T) {
+		body, server := io.Pipe()
+		send := func(event string) {
+			t.Helper()
+			_, err := io.WriteString(server, event+"\n")
+			require.NoError(t, err)
 		}
-	}))
-	defer s.Close()
-	tap := (&Wire{}).Tap("ot16-1")
-	watch := func() *http.Response {
-		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+shelfPath+"?watch=1", nil)
+		tap := (&Wire{}).Tap("ot16-1")
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://server"+shelfPath+"?watch=1", nil)
 		require.NoError(t, err)
-		resp, err := tap.Transport("reader")(http.DefaultTransport).RoundTrip(q)
+		resp, err := tap.Transport("reader")(roundTrip(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, Body: body}, nil
+		})).RoundTrip(q)
 		require.NoError(t, err)
-		return resp
-	}
-	resp := watch()
-	lines := make(chan string)
-	go func() {
-		defer close(lines)
-		for sc := bufio.NewScanner(resp.Body); sc.Scan(); {
-			lines <- sc.Text()
+		defer resp.Body.Close()
+		lines := make(chan string)
+		go func() {
+			defer close(lines)
+			for sc := bufio.NewScanner(resp.Body); sc.Scan(); {
+				lines <- sc.Text()
+			}
+		}()
+		send("one")
+		assert.Equal(t, "one", <-lines)
+
+		first := tap.HoldWatches("reader")
+		send("two")
+		synctest.Wait() // it waits for the first now
+		second := tap.HoldWatches("reader")
+		first.Release()
+		synctest.Wait() // whatever can come through has come through
+		select {
+		case line := <-lines:
+			t.Fatalf("%q came through while the watches were held", line)
+		default:
 		}
-	}()
-	events <- "one"
-	assert.Equal(t, "one", <-lines)
+		second.Release()
+		assert.Equal(t, "two", <-lines)
 
-	first := tap.HoldWatches("reader")
-	second := tap.HoldWatches("reader")
-	events <- "two"
-	first.Release()
-	select {
-	case line := <-lines:
-		t.Errorf("%q came through while the watches were held", line)
-	default:
-	}
-	second.Release()
-	assert.Equal(t, "two", <-lines)
+		tap.HoldWatches("somebody else")
+		send("three")
+		assert.Equal(t, "three", <-lines)
 
-	tap.HoldWatches("somebody else")
-	events <- "three"
-	assert.Equal(t, "three", <-lines)
-
-	tap.HoldWatches("reader")
-	events <- "four"
-	tap.Close()
-	assert.Equal(t, "four", <-lines, "a tap that is closed holds nothing")
-	tap.HoldWatches("reader")
-	events <- "five"
-	assert.Equal(t, "five", <-lines)
-	close(events)
-	require.NoError(t, resp.Body.Close())
-	_, ok := <-lines
-	assert.False(t, ok)
+		tap.HoldWatches("reader")
+		send("four")
+		tap.Close()
+		assert.Equal(t, "four", <-lines, "a tap that is closed holds nothing")
+		tap.HoldWatches("reader")
+		send("five")
+		assert.Equal(t, "five", <-lines)
+		require.NoError(t, resp.Body.Close())
+		_, ok := <-lines
+		assert.False(t, ok)
+	})
 }
 
 func TestAWatchThatIsClosedWhileItIsHeldEnds(t *testing.T) {

@@ -52,12 +52,12 @@ type Request struct {
 	Note   string // what the wire did to it: "held", or what a false world altered
 	Raced  bool   // something else was made to happen while it waited at etcd's door
 
-	Key, End            string // the key, and for a range its end
-	Limit               int64  // of a Range
-	Revision            int64  // of a Range or Watch: the revision asked for, 0 for the newest
-	CountOnly, KeysOnly bool
-	Compare             []Compare
-	Then, Else          []Op
+	Key, End   string // the key, and for a range its end
+	Limit      int64  // of a Range
+	Revision   int64  // of a Range or Watch: the revision asked for, 0 for the newest
+	CountOnly  bool   // of a Range
+	Compare    []Compare
+	Then, Else []Op
 
 	Answered      bool
 	Err           error      // etcd refused, or the wire did
@@ -69,6 +69,22 @@ type Request struct {
 
 const keptKeyValues = 8
 
+// Wrote says whether the request changed what is stored: a transaction whose then branch ran and wrote, a put, or a
+// delete.
+func (r Request) Wrote() bool {
+	if !r.Answered || r.Err != nil {
+		return false
+	}
+	switch r.Method {
+	case Put, DeleteRange:
+		return true
+	case Txn:
+		return r.Succeeded && r.writes() > 0
+	}
+	return false
+}
+
+// writes counts the keys that the then branch writes.
 func (r *Request) writes() int {
 	n := 0
 	for _, op := range r.Then {

@@ -189,21 +189,17 @@ func (s *watchStream) progress(resp *pb.WatchResponse) error {
 
 // deliver records the events of a response, lets the rules drop or alter some, and sends what is left.
 func (s *watchStream) deliver(resp *pb.WatchResponse) error {
-	var events []*mvccpb.Event // set once one of the events is not as etcd sent it
-	for i, ev := range resp.Events {
+	var events []*mvccpb.Event
+	changed := false
+	for _, ev := range resp.Events {
 		now := s.event(ev)
-		if now != ev && events == nil {
-			events = slices.Clone(resp.Events[:i])
-		}
-		if now != nil && (events != nil || now != ev) {
+		changed = changed || now != ev
+		if now != nil {
 			events = append(events, now)
-		}
-		if now == nil && events == nil {
-			events = []*mvccpb.Event{}
 		}
 	}
 	switch {
-	case events == nil:
+	case !changed:
 		return s.ServerStream.SendMsg(resp)
 	case len(events) == 0:
 		return nil
@@ -295,13 +291,6 @@ func (t *Tap) Freeze(key string) *Frozen {
 	return f
 }
 
-// Watched says how many watches kube-apiserver has on a key through this Tap.
-func (t *Tap) Watched(key string) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.watches[key])
-}
-
 func (f *Frozen) note(resp *pb.WatchResponse) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -389,6 +378,7 @@ type rangeStream struct {
 	tap   *Tap
 	asked *Request
 	rules []*Rule
+	gone  *Held // held the request until kube-apiserver gave up waiting
 }
 
 func (s *rangeStream) RecvMsg(m any) error {
@@ -408,30 +398,12 @@ func (s *rangeStream) RecvMsg(m any) error {
 	s.rules = s.tap.take(s.asked)
 	s.asked.note(s.rules)
 	s.tap.tape.request(s.asked)
-	for i, rule := range s.rules {
-		if rule.held != nil {
-			close(rule.held.arrived)
-			select {
-			case <-rule.held.release:
-			case <-s.Context().Done():
-				s.tap.wake(s.rules[i:]...)
-				return s.Context().Err()
-			}
-		}
-		if rule.Do != nil {
-			rule.Do(rule.used)
-			s.tap.wake(rule)
-		}
-		if rule.Err != nil {
-			s.tap.wake(s.rules[i:]...)
-			return rule.Err
-		}
-		if rule.Request != nil {
-			rule.Request(q)
-			s.tap.tape.redescribe(s.asked, rangeOf(RangeStream, q))
-		}
-	}
-	return nil
+	var err error
+	s.gone, err = s.tap.enter(s.Context(), s.rules, func(rule *Rule) {
+		rule.Request(q)
+		s.tap.tape.redescribe(s.asked, rangeOf(RangeStream, q))
+	})
+	return err
 }
 
 func (s *rangeStream) SendMsg(m any) error {
@@ -464,16 +436,12 @@ func (s *rangeStream) answered(resp *pb.RangeStreamResponse) {
 
 // end records how the call ended.
 func (s *rangeStream) end(err error) {
-	if s.asked == nil {
-		return
-	}
-	done := func() { s.asked.Answered, s.asked.Err = true, err }
-	if s.tap == nil {
-		done()
-	} else {
-		s.tap.tape.update(done)
-	}
-	if s.wire.Live != nil {
-		s.wire.Live(*s.asked)
+	switch {
+	case s.asked == nil:
+	case s.tap == nil:
+		s.wire.live(s.asked, nil, err)
+	default:
+		s.tap.finish(s.asked, nil, err)
+		s.gone.drop()
 	}
 }

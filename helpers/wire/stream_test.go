@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -292,10 +293,16 @@ func TestRulesDropAndAlterSingleEvents(t *testing.T) {
 	mine := shelvesOf("rv7-1")
 	s := watchThrough(t, w)
 	s.create(0, mine)
-	// Rules that make a request wait have no meaning for an event. They are not used up by one, either.
-	held, answer := tap.Hold(nil), tap.HoldAnswer(nil)
-	ran := 0
-	tap.Add(&Rule{Times: 1, Do: func(int) { ran++ }})
+	// What makes a request wait, refuses it or is about its answer has no meaning for an event. Such rules are not
+	// used up by one, either.
+	tap.Hold(nil)
+	tap.HoldAnswer(nil)
+	never := func(proto.Message) { t.Error("an event has no answer") }
+	for _, rule := range []*Rule{{Do: func(int) { t.Error("an event does not wait") }}, {Err: io.EOF}, {Lost: io.EOF}, {Answer: never}} {
+		rule.Times, rule.Note = 1, "not for an event"
+		tap.Add(rule)
+	}
+	others := slices.Clone(tap.rules)
 	at := func(revision int64) Match {
 		return func(r *Request) bool { return r.Method == Event && r.Revision == revision }
 	}
@@ -318,20 +325,16 @@ func TestRulesDropAndAlterSingleEvents(t *testing.T) {
 	}
 	assert.Equal(t, []string{"", "swallowed", "moved", "", "swallowed", "", "swallowed"}, notes)
 	assert.Empty(t, tap.Tape().Lines(tap.Tape().Now()-1), "events are not printed among the requests")
-	assert.Zero(t, ran)
-	for _, h := range []*Held{held, answer} {
-		select {
-		case <-h.arrived:
-			t.Error("an event was taken for the request that is to be held")
-		default:
-		}
+	for _, rule := range others {
+		assert.Zero(t, rule.used, rule.Note)
 	}
 	s.end()
 }
 
-// stream asks for a RangeStream through the wire, with an etcd that answers in two parts.
-func rangeStreamThrough(t *testing.T, w *Wire, key string) (parts []int64, asked *pb.RangeRequest, err error) {
+// rangeStreamThrough asks for a RangeStream through the wire, with an etcd that answers in two parts.
+func rangeStreamThrough(ctx context.Context, t *testing.T, w *Wire, key string) (parts []int64, asked *pb.RangeRequest, err error) {
 	p := newPipe(t)
+	p.ctx = ctx
 	p.in <- &pb.RangeRequest{Key: []byte(key), RangeEnd: []byte("x"), Revision: 5}
 	close(p.in)
 	err = w.stream(nil, p, &grpc.StreamServerInfo{FullMethod: pb.KV_RangeStream_FullMethodName},
@@ -363,7 +366,7 @@ func TestARangeStreamIsRecordedAndAlteredLikeARange(t *testing.T) {
 	mine := shelvesOf("rv11-1")
 	const printed = "RangeStream rv11-1.modrev.example/shelves/* at revision 5 → 2 of 2 keys, store revision 9"
 
-	parts, _, err := rangeStreamThrough(t, w, mine)
+	parts, _, err := rangeStreamThrough(t.Context(), t, w, mine)
 	require.NoError(t, err)
 	assert.Equal(t, []int64{1, 1}, parts)
 	assert.Equal(t, "    "+printed, tap.Tape().String())
@@ -379,7 +382,7 @@ func TestARangeStreamIsRecordedAndAlteredLikeARange(t *testing.T) {
 		},
 	})
 	for range 2 {
-		parts, asked, err := rangeStreamThrough(t, w, mine)
+		parts, asked, err := rangeStreamThrough(t.Context(), t, w, mine)
 		require.NoError(t, err)
 		assert.Equal(t, []int64{7, 7}, parts)
 		assert.Zero(t, asked.Revision)
@@ -390,31 +393,70 @@ func TestARangeStreamIsRecordedAndAlteredLikeARange(t *testing.T) {
 
 	no := errors.New("compacted")
 	remove = tap.Add(&Rule{Err: no})
-	_, _, err = rangeStreamThrough(t, w, mine)
+	_, _, err = rangeStreamThrough(t.Context(), t, w, mine)
 	require.ErrorIs(t, err, no)
 	assert.Contains(t, tap.Tape().Lines(0)[3], "refused: compacted")
 	remove()
 
-	answer := tap.HoldAnswer(nil) // waits for a request whose answer can be held
+	tap.HoldAnswer(nil) // this and the next wait for a request whose answer comes in one piece
+	tap.Add(&Rule{Note: "lost", Times: 1, Lost: no})
+	others := slices.Clone(tap.rules)
 	held := tap.Hold(nil)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _, err := rangeStreamThrough(t, w, mine)
+		_, _, err := rangeStreamThrough(t.Context(), t, w, mine)
 		assert.NoError(t, err)
 	}()
 	require.NoError(t, held.Arrived(t.Context()))
 	held.Release()
 	<-done
-	select {
-	case <-answer.arrived:
-		t.Error("the answer of a RangeStream is not held")
-	default:
+	for _, rule := range others {
+		assert.Zero(t, rule.used, rule.Note)
 	}
+	assert.Contains(t, tap.Tape().Lines(0)[4], "store revision 9  [held until the rival had written]")
 
-	_, _, err = rangeStreamThrough(t, w, "/registry/shelves/")
+	_, _, err = rangeStreamThrough(t.Context(), t, w, "/registry/shelves/")
 	require.NoError(t, err)
 	assert.Len(t, tap.Tape().Since(0), 5, "what nobody owns is on no tape")
+
+	var asked []*Request
+	for _, step := range tap.Tape().Steps() {
+		if step.Ask != nil {
+			asked = append(asked, step.Ask)
+		} else {
+			assert.Same(t, asked[len(asked)-1], step.Reply, "each is answered")
+		}
+	}
+	assert.Len(t, tap.Tape().Steps(), 2*len(asked))
+}
+
+func TestAHeldRangeStreamWhoseSenderGivesUpIsDropped(t *testing.T) {
+	w := &Wire{}
+	tap := w.Tap("rv11-1")
+	held := tap.Hold(nil)
+	ran := 0
+	tap.Add(&Rule{Do: func(int) { ran++ }})
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan error)
+	go func() {
+		parts, _, err := rangeStreamThrough(ctx, t, w, shelvesOf("rv11-1"))
+		assert.Empty(t, parts, "etcd has not executed it")
+		gone <- err
+	}()
+	require.NoError(t, held.Arrived(t.Context()))
+	cancel()
+	require.ErrorIs(t, <-gone, context.Canceled)
+	select {
+	case <-held.dropped:
+	default:
+		t.Error("whoever waits until the request is given up is not told")
+	}
+	assert.Contains(t, tap.Tape().String(), "refused: context canceled")
+
+	_, _, err := rangeStreamThrough(t.Context(), t, w, shelvesOf("rv11-1"))
+	require.NoError(t, err)
+	assert.Equal(t, 1, ran, "a rule behind the one that held is not asleep for ever")
 }
 
 func TestStreamsThatNobodyWantsRecordedPassAsTheyAre(t *testing.T) {

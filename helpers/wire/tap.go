@@ -36,11 +36,9 @@ func ReadOf(key string) Match {
 // AnyTxn selects every transaction on the keys that the Tap owns.
 func AnyTxn(r *Request) bool { return r.Method == Txn }
 
-// AnyEvent selects every event that etcd sends on a watch for the keys that the Tap owns.
-func AnyEvent(r *Request) bool { return r.Method == Event }
-
 // Rule is something that the wire does to requests on their way to etcd, or to the answers on their way
-// back. Fields that are not set do nothing.
+// back. Fields that are not set do nothing. A request to which a rule cannot do all that it says passes it by: an
+// Event can only be altered or dropped, and the answer of a RangeStream cannot be lost.
 type Rule struct {
 	When  Match  // which requests; nil selects all
 	Note  string // what is printed behind such a request
@@ -93,9 +91,6 @@ type Tap struct {
 
 	heldWatches map[string]*HeldWatches // by client
 }
-
-// Owner is the name that the Tap was opened with.
-func (t *Tap) Owner() string { return t.owner }
 
 // Tape is the record of the requests of this owner.
 func (t *Tap) Tape() *Tape { return &t.tape }
@@ -208,14 +203,14 @@ func (h *Held) Arrived(ctx context.Context) error {
 // Release lets the request go on. It may be called more than once, and before the request has arrived.
 func (h *Held) Release() { h.once.Do(func() { close(h.release) }) }
 
-// acts says whether a rule can do anything to a request of this kind. An event does not wait for anybody,
-// and the answer of a RangeStream comes in parts, so that it is not held.
+// acts says whether a rule can do what it says to a request of this kind. An event does not wait for anybody and
+// has no answer, and the answer of a RangeStream comes in parts, so that it is neither held nor lost.
 func (rule *Rule) acts(r *Request) bool {
 	switch r.Method {
 	case Event:
-		return rule.held == nil && rule.after == nil && rule.Do == nil
+		return rule.held == nil && rule.after == nil && rule.Do == nil && rule.Err == nil && rule.Answer == nil && rule.Lost == nil
 	case RangeStream:
-		return rule.after == nil
+		return rule.after == nil && rule.Lost == nil
 	}
 	return true
 }
@@ -276,35 +271,15 @@ func (t *Tap) pass(ctx context.Context, r *Request, m proto.Message,
 
 	r.note(rules)
 	entry := t.tape.request(r)
-	var refused error
-	for i, rule := range rules {
-		if rule.held != nil {
-			close(rule.held.arrived)
-			select {
-			case <-rule.held.release:
-			case <-ctx.Done():
-				t.wake(rules[i:]...)
-				t.finish(entry, nil, ctx.Err())
-				close(rule.held.dropped)
-				return nil, ctx.Err()
-			}
-		}
-		if rule.Do != nil {
-			rule.Do(rule.used)
-			t.wake(rule)
-		}
-		if rule.Request != nil {
-			m = proto.Clone(m)
-			rule.Request(m)
-			t.tape.redescribe(entry, describe(m))
-		}
-		if rule.Err != nil {
-			refused = rule.Err
-		}
-	}
-	if refused != nil {
-		t.finish(entry, nil, refused)
-		return nil, refused
+	gone, err := t.enter(ctx, rules, func(rule *Rule) {
+		m = proto.Clone(m)
+		rule.Request(m)
+		t.tape.redescribe(entry, describe(m))
+	})
+	if err != nil {
+		t.finish(entry, nil, err)
+		gone.drop()
+		return nil, err
 	}
 	resp, err := next(ctx, m)
 	if err == nil {
@@ -331,6 +306,41 @@ func (t *Tap) pass(ctx context.Context, r *Request, m proto.Message,
 	}
 	t.finish(entry, resp, err)
 	return resp, err
+}
+
+// enter has the rules do to a request what they do before etcd executes it; alter applies the Request of one of
+// them. When it returns an error, etcd is not to execute the request. If that is because kube-apiserver gave up
+// waiting, gone is what held the request, to be dropped once the request is finished.
+func (t *Tap) enter(ctx context.Context, rules []*Rule, alter func(*Rule)) (gone *Held, refused error) {
+	for i, rule := range rules {
+		if rule.held != nil {
+			close(rule.held.arrived)
+			select {
+			case <-rule.held.release:
+			case <-ctx.Done():
+				t.wake(rules[i:]...)
+				return rule.held, ctx.Err()
+			}
+		}
+		if rule.Do != nil {
+			rule.Do(rule.used)
+			t.wake(rule)
+		}
+		if rule.Request != nil {
+			alter(rule)
+		}
+		if rule.Err != nil {
+			refused = rule.Err
+		}
+	}
+	return nil, refused
+}
+
+// drop says that kube-apiserver has given up the request, if it was held.
+func (h *Held) drop() {
+	if h != nil {
+		close(h.dropped)
+	}
 }
 
 func (t *Tap) finish(entry *Request, resp proto.Message, err error) {

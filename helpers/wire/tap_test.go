@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -147,21 +148,24 @@ func TestClosingATapLetsEverythingGo(t *testing.T) {
 }
 
 func TestAnAnswerIsHeldAfterTheRequestWasExecuted(t *testing.T) {
-	s := newStore()
-	tap := s.wire.Tap("ot22-1")
-	k := key("ot22-1", "shelf")
-	held := tap.HoldAnswer(TxnOn(k))
-	answered := make(chan struct{})
-	go func() { defer close(answered); s.txn(t, create(k)) }()
-	require.NoError(t, held.Arrived(t.Context()))
-	assert.Len(t, s.seen(), 1)
-	select {
-	case <-answered:
-		t.Error("the answer was not held")
-	default:
-	}
-	held.Release()
-	<-answered
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		tap := s.wire.Tap("ot22-1")
+		k := key("ot22-1", "shelf")
+		held := tap.HoldAnswer(TxnOn(k))
+		answered := make(chan struct{})
+		go func() { defer close(answered); s.txn(t, create(k)) }()
+		require.NoError(t, held.Arrived(t.Context()))
+		assert.Len(t, s.seen(), 1)
+		synctest.Wait() // an answer that is not held has been given
+		select {
+		case <-answered:
+			t.Error("the answer was not held")
+		default:
+		}
+		held.Release()
+		<-answered
+	})
 }
 
 func TestARuleAppliesAsOftenAsItSaysAndCounts(t *testing.T) {

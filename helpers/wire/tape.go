@@ -96,19 +96,6 @@ func (tp *Tape) Since(m Mark) Requests {
 	return out
 }
 
-// Events returns the events of etcd's watches that were recorded after a position.
-func (tp *Tape) Events(m Mark) Requests {
-	tp.mu.Lock()
-	defer tp.mu.Unlock()
-	var out Requests
-	for _, e := range tp.after(m) {
-		if e.etcd != nil && e.etcd.Method == Event {
-			out = append(out, *e.etcd)
-		}
-	}
-	return out
-}
-
 // Calls returns the HTTP requests, with their answers, that were recorded after a position.
 func (tp *Tape) Calls(m Mark) []Call {
 	tp.mu.Lock()

@@ -139,6 +139,28 @@ func TestARequestIsPrintedAsAPersonReadsIt(t *testing.T) {
 	}
 }
 
+func TestARequestWroteIfItChangedTheStore(t *testing.T) {
+	put, get := []Op{{Kind: "Put"}}, []Op{{Kind: "Get"}}
+	for name, c := range map[string]struct {
+		request Request
+		wrote   bool
+	}{
+		"an accepted transaction":              {Request{Method: Txn, Then: put, Else: get, Answered: true, Succeeded: true}, true},
+		"an accepted delete":                   {Request{Method: Txn, Then: []Op{{Kind: "Delete"}}, Answered: true, Succeeded: true}, true},
+		"a put":                                {Request{Method: Put, Answered: true}, true},
+		"a range that is deleted":              {Request{Method: DeleteRange, Answered: true}, true},
+		"a failed compare":                     {Request{Method: Txn, Then: put, Else: get, Answered: true}, false},
+		"a transaction that only reads":        {Request{Method: Txn, Then: get, Answered: true, Succeeded: true}, false},
+		"a transaction without an answer":      {Request{Method: Txn, Then: put, Succeeded: true}, false},
+		"a transaction that etcd has refused":  {Request{Method: Txn, Then: put, Answered: true, Err: errors.New("no space")}, false},
+		"a read":                               {Request{Method: Range, Answered: true}, false},
+		"a watch":                              {Request{Method: Watch}, false},
+		"a compaction, which forgets versions": {Request{Method: Compact, Answered: true}, false},
+	} {
+		assert.Equal(t, c.wrote, c.request.Wrote(), name)
+	}
+}
+
 func TestRequestsAreSummedUpByMethod(t *testing.T) {
 	assert.Equal(t, "no request", Requests{}.Summary())
 	rs := Requests{{Method: Txn}, {Method: Range, Key: "a"}, {Method: Txn}, {Method: Watch}, {Method: RangeStream}, {Method: Compact}}

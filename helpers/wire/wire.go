@@ -202,7 +202,7 @@ func describe(req any) *Request {
 func rangeOf(m Method, q *pb.RangeRequest) *Request {
 	return &Request{
 		Method: m, Key: string(q.Key), End: string(q.RangeEnd),
-		Limit: q.Limit, Revision: q.Revision, CountOnly: q.CountOnly, KeysOnly: q.KeysOnly,
+		Limit: q.Limit, Revision: q.Revision, CountOnly: q.CountOnly,
 	}
 }
 

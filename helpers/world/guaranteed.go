@@ -67,19 +67,13 @@ var EtcdComparesTheVersion = Custom("the transaction compares the version of the
 
 // EtcdIgnoresTheCompareOfACreate is the world in which the compare is taken out of every create.
 var EtcdIgnoresTheCompareOfACreate = Custom("the compare is taken out of a create", func(l *lab.Lab) {
-	l.Wire.Add(wire.AlterTxn(
-		func(r *wire.Request) bool {
-			return r.Method == wire.Txn && len(r.Compare) == 1 && r.Compare[0].Value == 0
-		},
-		"the compare was taken out", func(txn *pb.TxnRequest) { txn.Compare = nil }))
+	l.Wire.Add(wire.AlterTxn(isCreate, "the compare was taken out", func(txn *pb.TxnRequest) { txn.Compare = nil }))
 })
 
 // EtcdDropsTheElseOfADelete is the world in which the else branch is taken out of every delete on its way to
 // etcd.
 var EtcdDropsTheElseOfADelete = Custom("the else branch is taken out of a delete", func(l *lab.Lab) {
-	l.Wire.Add(wire.AlterTxn(
-		func(r *wire.Request) bool { return hasCompare(r) && len(r.Then) == 1 && r.Then[0].Kind == "Delete" },
-		"the else branch was taken out", func(txn *pb.TxnRequest) { txn.Failure = nil }))
+	l.Wire.Add(wire.AlterTxn(isDelete, "the else branch was taken out", func(txn *pb.TxnRequest) { txn.Failure = nil }))
 })
 
 // TheElseBranchFindsNothing is the world in which an else branch that ran answers that there is no such key.

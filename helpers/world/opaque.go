@@ -118,15 +118,9 @@ var ClientNamesWhatItCreates = Custom("the client makes the name itself", func(l
 // ClientDropsTheUID is the world in which a client's replace or apply forgets the uid.
 var ClientDropsTheUID = Custom("the client drops the uid from what it sends", func(l *lab.Lab) {
 	l.Wire.AddHTTP(&wire.HTTPRule{
-		Note: "the client dropped the uid",
-		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut || c.Format == "apply" },
-		Request: func(_ *http.Request, body []byte) []byte {
-			return edit(body, func(o map[string]any) {
-				if meta, ok := o["metadata"].(map[string]any); ok {
-					delete(meta, "uid")
-				}
-			})
-		},
+		Note:    "the client dropped the uid",
+		When:    func(c *wire.Call) bool { return c.Verb == http.MethodPut || c.Format == "apply" },
+		Request: func(_ *http.Request, body []byte) []byte { return withoutMeta(body, "uid") },
 	})
 })
 

@@ -3,6 +3,7 @@ package world
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 
@@ -60,15 +61,12 @@ func force(note, value string) *wire.HTTPRule {
 	return &wire.HTTPRule{
 		When: func(c *wire.Call) bool { return c.Format == "apply" },
 		Note: note,
-		Request: func(q *http.Request, body []byte) []byte {
-			query := q.URL.Query()
+		Request: editQuery(func(query url.Values) {
 			query.Del("force")
 			if value != "" {
 				query.Set("force", value)
 			}
-			q.URL.RawQuery = query.Encode()
-			return body
-		},
+		}),
 	}
 }
 
@@ -88,10 +86,7 @@ var AppliesAreMergePatches = Custom("the client sends as a merge patch what it i
 		Note: "made a merge patch",
 		Request: func(q *http.Request, body []byte) []byte {
 			q.Header.Set("Content-Type", "application/merge-patch+json")
-			query := q.URL.Query()
-			query.Del("force")
-			q.URL.RawQuery = query.Encode()
-			return body
+			return editQuery(func(query url.Values) { query.Del("force") })(q, body)
 		},
 	})
 })

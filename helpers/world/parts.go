@@ -42,12 +42,23 @@ func alsoNamed(name string, when wire.Match) wire.Match {
 	return func(r *wire.Request) bool { return when(r) && strings.HasSuffix(r.Key, "/"+name) }
 }
 
+func isCreate(r *wire.Request) bool {
+	return r.Method == wire.Txn && len(r.Compare) == 1 && r.Compare[0].Value == 0
+}
+
 func isUpdate(r *wire.Request) bool {
 	return hasCompare(r) && len(r.Then) == 1 && r.Then[0].Kind == "Put"
 }
 
 func isDelete(r *wire.Request) bool {
 	return hasCompare(r) && len(r.Then) == 1 && r.Then[0].Kind == "Delete"
+}
+
+// getOf is a branch that reads the key of a transaction.
+func getOf(txn *pb.TxnRequest) []*pb.RequestOp {
+	return []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{
+		RequestRange: &pb.RangeRequest{Key: txn.Compare[0].Key},
+	}}}
 }
 
 // OlderTokensCount is the world in which a token from the past is as good as the current one.
@@ -81,8 +92,7 @@ var WordsAreNoTokens = Custom("the client leaves out a token that is no number",
 	l.Wire.AddHTTP(&wire.HTTPRule{
 		Note: "the word was left out",
 		When: func(c *wire.Call) bool {
-			_, err := strconv.ParseInt(c.Token, 10, 64)
-			return c.Verb == http.MethodPut && c.Token != "" && err != nil
+			return c.Verb == http.MethodPut && c.Token != "" && !isNumber(c.Token)
 		},
 		Request: func(_ *http.Request, body []byte) []byte { return editToken(body, "") },
 	})
@@ -193,25 +203,14 @@ var TheRetryPutsTheOldBytes = Custom("the retry puts the bytes of the first try 
 // to etcd.
 func EtcdDeletesNothingOf(name string) World {
 	return Custom("etcd acknowledges the delete of "+name+" and keeps the key", func(l *lab.Lab) {
-		l.Wire.Add(wire.AlterTxn(alsoNamed(name, isDelete), "the delete was made a get", func(txn *pb.TxnRequest) {
-			txn.Success = []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{
-				RequestRange: &pb.RangeRequest{Key: txn.Compare[0].Key},
-			}}}
-		}))
+		l.Wire.Add(wire.AlterTxn(alsoNamed(name, isDelete), "the delete was made a get",
+			func(txn *pb.TxnRequest) { txn.Success = getOf(txn) }))
 	})
 }
 
 // CreatesHaveAnElse is the world in which the transaction of a create reads the key when its compare fails.
 var CreatesHaveAnElse = Custom("a create has an else branch", func(l *lab.Lab) {
-	l.Wire.Add(wire.AlterTxn(
-		func(r *wire.Request) bool {
-			return r.Method == wire.Txn && len(r.Compare) == 1 && r.Compare[0].Value == 0
-		},
-		"an else branch was added", func(txn *pb.TxnRequest) {
-			txn.Failure = []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{
-				RequestRange: &pb.RangeRequest{Key: txn.Compare[0].Key},
-			}}}
-		}))
+	l.Wire.Add(wire.AlterTxn(isCreate, "an else branch was added", func(txn *pb.TxnRequest) { txn.Failure = getOf(txn) }))
 })
 
 // ReadsForAPatchShowTheFirstVersion is the world in which, from the writer's first patch on, a read of a key at
@@ -548,25 +547,31 @@ func SomebodyElseWrites(name string, times int) World {
 
 // IfMatchStandsIn is the world in which the server honours If-Match where the body has no token.
 var IfMatchStandsIn = Custom("the server honours If-Match where the body has no token", func(l *lab.Lab) {
-	honourIfMatch(l, func(c *wire.Call) bool { return c.Token == "" })
+	honourIfMatch(l, func(c *wire.Call) bool { return c.Token == "" }, isNumber)
 })
 
 // IfMatchComesFirst is the world in which the server honours an If-Match with a number in it before the token of
 // the body, where there is one.
 var IfMatchComesFirst = Custom("the server honours If-Match in the place of the token in the body", func(l *lab.Lab) {
-	honourIfMatch(l, func(c *wire.Call) bool { return c.Token != "" })
+	honourIfMatch(l, func(c *wire.Call) bool { return c.Token != "" }, isNumber)
 })
 
-func honourIfMatch(l *lab.Lab, when func(*wire.Call) bool) {
+// honourIfMatch has the server take what If-Match says for the token of a replace, where that is good.
+func honourIfMatch(l *lab.Lab, when func(*wire.Call) bool, good func(match string) bool) {
 	l.Wire.AddHTTP(&wire.HTTPRule{
 		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut && when(c) },
 		Note: "If-Match was taken for the token",
 		Request: func(q *http.Request, body []byte) []byte {
-			token, err := strconv.Unquote(q.Header.Get("If-Match"))
-			if _, number := strconv.ParseInt(token, 10, 64); err != nil || number != nil {
+			match, err := strconv.Unquote(q.Header.Get("If-Match"))
+			if err != nil || !good(match) {
 				return body
 			}
-			return editToken(body, token)
+			return editToken(body, match)
 		},
 	})
+}
+
+func isNumber(text string) bool {
+	_, err := strconv.ParseInt(text, 10, 64)
+	return err == nil
 }

@@ -115,23 +115,8 @@ var ServerCountsItself = Custom("the apiserver counts its own writes", func(l *l
 // KeysOutliveTheirDeletion is the world in which a delete leaves the key where it is, and a create writes
 // over it.
 var KeysOutliveTheirDeletion = Custom("a deleted object's key stays in etcd and a create writes over it", func(l *lab.Lab) {
-	l.Wire.Add(&wire.Rule{
-		When: func(r *wire.Request) bool {
-			return r.Method == wire.Txn && len(r.Then) == 1 && r.Then[0].Kind == "Delete"
-		},
-		Note: "the delete was made a get",
-		Request: func(m proto.Message) {
-			txn := m.(*pb.TxnRequest)
-			txn.Success = []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{
-				RequestRange: &pb.RangeRequest{Key: txn.Compare[0].Key},
-			}}}
-		},
-	})
-	l.Wire.Add(wire.AlterTxn(
-		func(r *wire.Request) bool {
-			return r.Method == wire.Txn && len(r.Compare) == 1 && r.Compare[0].Value == 0
-		},
-		"the compare was taken out", func(txn *pb.TxnRequest) { txn.Compare = nil }))
+	l.Wire.Add(wire.AlterTxn(isDelete, "the delete was made a get", func(txn *pb.TxnRequest) { txn.Success = getOf(txn) }))
+	EtcdIgnoresTheCompareOfACreate.Bend(l)
 })
 
 // ListsReportAnItemsNumber is the world in which a list reports the highest number among its items.
@@ -197,13 +182,11 @@ func isSecond(r *wire.Request) bool { return strings.HasSuffix(r.Key, "/b") }
 
 // UpdatesStartTheKeyAnew is the world in which an update deletes the key first.
 var UpdatesStartTheKeyAnew = Custom("an update deletes the key and creates it anew", func(l *lab.Lab) {
-	l.Wire.Add(wire.AlterTxn(
-		func(r *wire.Request) bool { return hasCompare(r) && r.Then[0].Kind == "Put" },
-		"the key was deleted first", func(txn *pb.TxnRequest) {
-			if _, err := l.Etcd().Delete(l.Context(), string(txn.Compare[0].Key)); err == nil {
-				txn.Compare = nil // it would no longer hold
-			}
-		}))
+	l.Wire.Add(wire.AlterTxn(isUpdate, "the key was deleted first", func(txn *pb.TxnRequest) {
+		if _, err := l.Etcd().Delete(l.Context(), string(txn.Compare[0].Key)); err == nil {
+			txn.Compare = nil // it would no longer hold
+		}
+	}))
 })
 
 // ListsReportTheFuture is the world in which a list reports a revision that the store has not reached.
