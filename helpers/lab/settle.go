@@ -17,7 +17,7 @@ func (l *Lab) Settle(o *Object) { l.quiet().settle(o) }
 
 func (c *Client) settle(o *Object) {
 	k := kindOf(o)
-	_, err := c.Of(k).In(o.GetNamespace()).TryGetAt(o.GetName(), o.GetResourceVersion())
+	_, err := c.Of(k).in(o.GetNamespace()).TryGetAt(o.GetName(), o.GetResourceVersion())
 	c.lab.Step(err, fmt.Sprintf("waiting until kube-apiserver's cache holds %s/%s at %s", k.Resource, o.GetName(), o.GetResourceVersion()))
 }
 
