@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-
 	"net/url"
 	"testing"
 	"time"

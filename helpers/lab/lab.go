@@ -271,7 +271,9 @@ func (l *Lab) Go(what string, do func() error) *Pending {
 	l.clients.Add(1)
 	go func() {
 		defer l.clients.Done()
-		p.done <- do()
+		err := fmt.Errorf("%s ended the lesson", what)
+		defer func() { p.done <- err }() // also when do ends this goroutine
+		err = do()
 	}()
 	return p
 }
@@ -330,10 +332,13 @@ func (l *Lab) Step(err error, what string) {
 	}
 }
 
-// fail ends the lesson; in a lab within a lab, that of the outer one.
+// fail ends the lesson; in a lab within a lab, that of the outer one. Of several failures the first is kept: the
+// others follow from it.
 func (l *Lab) fail(f *Failure) {
 	for at := l; at != nil; at = at.host {
-		at.failure = f
+		if at.failure == nil {
+			at.failure = f
+		}
 	}
 	runtime.Goexit()
 }
