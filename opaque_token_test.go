@@ -1106,7 +1106,7 @@ func TestOpaqueTokenAnApplyThatRepeatsItselfWritesNothing(t *testing.T) {
 		}
 		shelf := apply()
 		// No waiting: the stored object is made to look as if it had been applied years ago.
-		aged := l.Age(shelf)
+		aged := l.BackdateManagedFields(shelf, "2020-01-01T00:00:00Z")
 		var again *lab.Object
 		sent := l.Record(func() { again = apply() })
 

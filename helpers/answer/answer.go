@@ -84,10 +84,15 @@ func Next(err error, resource, kind string) (Step, Stored) {
 		return GoOn, Yes
 	case errors.As(err, &status):
 		return ofStatus(err, status.Status(), resource, kind)
+	case neverSent(err):
+		if errors.Is(err, context.Canceled) {
+			return Stop, No
+		}
+		// A dial that took too long is a context.DeadlineExceeded to errors.Is, whoever set the limit. A caller whose own
+		// time is over learns that when he waits.
+		return WaitAndRepeat, No
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return Stop, Unknown
-	case neverSent(err):
-		return WaitAndRepeat, No
 	}
 	return ReadBack, Unknown
 }

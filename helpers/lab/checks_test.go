@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -95,6 +96,31 @@ func TestAStepThatFailsIsNoRefutation(t *testing.T) {
 func TestAFailureInALabWithinALabEndsTheLesson(t *testing.T) {
 	outer := failure(func(l *Lab) { (&Lab{host: &Lab{host: l}}).Expect(false, "a", "b") })
 	assert.Equal(t, &Failure{Expected: "a", Observed: "b"}, outer)
+}
+
+func TestAFailureInTheBackgroundIsTheOneThatIsTold(t *testing.T) {
+	f := failure(func(l *Lab) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		l.ctx = ctx
+		err := l.Go("the write", func() error {
+			l.Expect(false, "a", "b")
+			return nil
+		}).Wait()
+		l.Step(err, "writing")
+	})
+	assert.Equal(t, &Failure{Expected: "a", Observed: "b"}, f)
+}
+
+func TestASkipInALabWithinALabSkipsTheLesson(t *testing.T) {
+	outer := &Lab{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		(&Lab{host: &Lab{host: outer}}).Skip("there is no source")
+	}()
+	<-done
+	assert.Equal(t, "there is no source", outer.Skipped())
 }
 
 func TestAccepted(t *testing.T) {

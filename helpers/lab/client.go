@@ -40,8 +40,8 @@ func (c *Client) Of(k Kind) *Client {
 // Kind is the kind of the objects that the party acts on.
 func (c *Client) Kind() Kind { return c.kind }
 
-// In is the same party, acting in another namespace than the lesson's own.
-func (c *Client) In(namespace string) *Client {
+// in is the same party, acting in another namespace than the lesson's own.
+func (c *Client) in(namespace string) *Client {
 	d := *c
 	d.namespace = namespace
 	return &d

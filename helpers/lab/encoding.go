@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,10 +64,5 @@ func encodeStored(stored []byte, as runtime.Encoder, edits ...func(metav1.Object
 // Reencode puts an object into etcd in another encoding, see [OtherEncoding], behind kube-apiserver's back.
 // It returns the object as the API then serves it, once kube-apiserver's cache has it.
 func (l *Lab) Reencode(o *Object) *Object {
-	value, err := OtherEncoding(l.KV(o).Value)
-	l.Step(err, "encoding "+o.GetName()+" anew")
-	put, err := l.Etcd().Put(l.ctx, l.Key(o), string(value))
-	l.Step(err, "putting "+o.GetName()+" into etcd")
-	l.Settle(WithToken(o, strconv.FormatInt(put.Header.Revision, 10)))
-	return l.Of(kindOf(o)).Peek(o.GetName())
+	return l.rewrite(o, OtherEncoding)
 }

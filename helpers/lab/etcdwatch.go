@@ -1,7 +1,9 @@
 package lab
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -48,7 +50,8 @@ func (w *EtcdWatch) Until(revision int64) []EtcdEvent {
 		select {
 		case resp, ok := <-w.events:
 			if !ok || resp.Err() != nil {
-				w.lab.Stuck("watching etcd for changes below "+w.prefix, fmt.Errorf("the watch ended: %w", resp.Err()))
+				why := cmp.Or(resp.Err(), context.Cause(w.lab.ctx), errors.New("its channel was closed"))
+				w.lab.Stuck("watching etcd for changes below "+w.prefix, fmt.Errorf("the watch ended: %w", why))
 			}
 			for _, ev := range resp.Events {
 				w.ready = append(w.ready, EtcdEvent{Type: ev.Type.String(), Key: string(ev.Kv.Key), ModRevision: ev.Kv.ModRevision})

@@ -5,11 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/restmapper"
@@ -112,29 +113,41 @@ type StoredObject struct {
 	ResourceVersion string
 }
 
-// Store returns every object below /registry/, decoded as far as type and metadata.
-func (l *Lab) Store() []StoredObject {
+// Store returns every object below /registry/, decoded as far as type and metadata, and the revision at which
+// they were read.
+//
+// Custom resources of other lessons are left out. Whoever lists them makes kube-apiserver ask etcd for keys of
+// those lessons, who count what it asks; and their definitions may go at any time.
+func (l *Lab) Store() ([]StoredObject, int64) {
 	resp, err := l.Etcd().Get(l.ctx, "/registry/", clientv3.WithPrefix())
 	l.Step(err, "reading all of etcd")
 	out := make([]StoredObject, 0, len(resp.Kvs))
 	for _, kv := range resp.Kvs {
 		o, err := decodeStored(kv.Value)
 		l.Step(err, "decoding what is stored under "+string(kv.Key))
+		if group := o.Kind.Group; strings.HasSuffix(group, exampleDomain) && !l.defined(group) {
+			continue
+		}
 		o.Key, o.ModRevision = string(kv.Key), kv.ModRevision
 		out = append(out, o)
 	}
-	return out
+	return out, resp.Header.Revision
 }
 
-// Everywhere are the objects of a kind in all namespaces as the API lists them, by "namespace/name". There are none of
-// a kind that is no longer served.
-func (l *Lab) Everywhere(kind Kind) map[string]*Object {
-	out := map[string]*Object{}
-	list, err := l.Of(kind).In("").TryList(metav1.ListOptions{})
-	if IsNotFound(err) {
-		return out
-	}
+// defined says whether a custom resource of an API group is one of the lesson's own.
+func (l *Lab) defined(group string) bool {
+	return group == l.Namespace+exampleDomain || strings.HasPrefix(group, l.Namespace+"-")
+}
+
+// Everywhere are the objects of a kind in all namespaces as the API lists them at a revision, by "namespace/name".
+func (l *Lab) Everywhere(kind Kind, revision int64) map[string]*Object {
+	api, err := l.dynamic()
 	l.Step(err, "listing "+kind.Resource)
+	list, err := api.Resource(kind.GVR()).List(l.ctx, metav1.ListOptions{
+		ResourceVersion: strconv.FormatInt(revision, 10), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+	})
+	l.Step(err, "listing "+kind.Resource)
+	out := make(map[string]*Object, len(list.Items))
 	for i, o := range list.Items {
 		out[o.GetNamespace()+"/"+o.GetName()] = &list.Items[i]
 	}
@@ -153,78 +166,32 @@ func (l *Lab) DecodeStored(value []byte) StoredObject {
 var protobufMagic = []byte("k8s\x00")
 
 func decodeStored(value []byte) (StoredObject, error) {
-	raw, ok := bytes.CutPrefix(value, protobufMagic)
-	if !ok {
-		var o struct {
-			APIVersion, Kind string
-			Metadata         struct{ Name, Namespace, ResourceVersion string }
+	var o metav1.PartialObjectMetadata
+	encoding := "JSON"
+	if raw, ok := bytes.CutPrefix(value, protobufMagic); ok {
+		encoding = "protobuf"
+		var typed runtime.Unknown
+		if err := typed.Unmarshal(raw); err != nil {
+			return StoredObject{}, fmt.Errorf("reading the type: %w", err)
 		}
-		if err := json.Unmarshal(value, &o); err != nil {
-			return StoredObject{}, fmt.Errorf("it is neither protobuf nor JSON: %w", err)
+		// Whatever the kind, the metadata is the first field.
+		if err := o.Unmarshal(typed.Raw); err != nil {
+			return StoredObject{}, fmt.Errorf("reading the metadata: %w", err)
 		}
-		return StoredObject{
-			Encoding: "JSON", Kind: schema.FromAPIVersionAndKind(o.APIVersion, o.Kind),
-			Namespace: o.Metadata.Namespace, Name: o.Metadata.Name, ResourceVersion: o.Metadata.ResourceVersion,
-		}, nil
-	}
-	// runtime.Unknown: 1 is the type, 2 the object. Every object has its ObjectMeta in field 1; of that, 1 is
-	// the name, 3 the namespace, 6 the resourceVersion (the generated.proto files of k8s.io/apimachinery).
-	unknown, err := fields(raw)
-	if err != nil {
-		return StoredObject{}, err
-	}
-	typ, err := fields(unknown[1])
-	if err != nil {
-		return StoredObject{}, err
-	}
-	object, err := fields(unknown[2])
-	if err != nil {
-		return StoredObject{}, err
-	}
-	meta, err := fields(object[1])
-	if err != nil {
-		return StoredObject{}, err
+		o.APIVersion, o.Kind = typed.APIVersion, typed.Kind
+	} else if err := json.Unmarshal(value, &o); err != nil {
+		return StoredObject{}, fmt.Errorf("it is neither protobuf nor JSON: %w", err)
 	}
 	return StoredObject{
-		Encoding: "protobuf", Kind: schema.FromAPIVersionAndKind(string(typ[1]), string(typ[2])),
-		Namespace: string(meta[3]), Name: string(meta[1]), ResourceVersion: string(meta[6]),
+		Encoding: encoding, Kind: o.GroupVersionKind(),
+		Namespace: o.Namespace, Name: o.Name, ResourceVersion: o.ResourceVersion,
 	}, nil
-}
-
-// fields returns the length-delimited fields of a protobuf message.
-func fields(b []byte) (map[protowire.Number][]byte, error) {
-	out := map[protowire.Number][]byte{}
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return nil, protowire.ParseError(n)
-		}
-		b = b[n:]
-		if typ == protowire.BytesType {
-			v, m := protowire.ConsumeBytes(b)
-			if m < 0 {
-				return nil, protowire.ParseError(m)
-			}
-			out[num], b = v, b[m:]
-			continue
-		}
-		m := protowire.ConsumeFieldValue(num, typ, b)
-		if m < 0 {
-			return nil, protowire.ParseError(m)
-		}
-		b = b[m:]
-	}
-	return out, nil
 }
 
 // Kinds maps the kinds that kube-apiserver serves to what a Client needs to know of them.
 func (l *Lab) Kinds() map[schema.GroupVersionKind]Kind {
-	api, err := discovery.NewDiscoveryClientForConfig(l.quiet().Config())
-	l.Step(err, "making a client for discovery")
-	groups, err := restmapper.GetAPIGroupResources(api)
-	l.Step(err, "asking kube-apiserver what it serves")
 	out := map[schema.GroupVersionKind]Kind{}
-	for _, g := range groups {
+	for _, g := range l.discover() {
 		for version, resources := range g.VersionedResources {
 			for _, r := range resources {
 				if strings.Contains(r.Name, "/") {
@@ -236,4 +203,13 @@ func (l *Lab) Kinds() map[schema.GroupVersionKind]Kind {
 		}
 	}
 	return out
+}
+
+// discover asks kube-apiserver what it serves.
+func (l *Lab) discover() []*restmapper.APIGroupResources {
+	api, err := discovery.NewDiscoveryClientForConfig(l.quiet().Config())
+	l.Step(err, "making a client for discovery")
+	groups, err := restmapper.GetAPIGroupResources(api)
+	l.Step(err, "asking kube-apiserver what it serves")
+	return groups
 }

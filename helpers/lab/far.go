@@ -5,15 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
 
 	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 
 	"modrev/helpers/controlplane"
@@ -23,7 +20,7 @@ import (
 // believe in small numbers. It ends with the lesson.
 func (l *Lab) FarAhead(revision int64) *Lab {
 	l.open()
-	dir, err := os.MkdirTemp(l.plane.control.Dir(), "far-")
+	dir, err := os.MkdirTemp(l.plane.control.Dir(), "far")
 	l.Step(err, "making a folder for another etcd")
 	l.Step(standAt(l.ctx, dir, revision), fmt.Sprintf("making an etcd that stands at revision %d", revision))
 	far := &Plane{binary: l.plane.binary}
@@ -42,29 +39,8 @@ func (l *Lab) FarAhead(revision int64) *Lab {
 
 // standAt makes the data of an etcd whose newest revision is the given one.
 func standAt(ctx context.Context, dir string, revision int64) error {
-	cfg := embed.NewConfig()
-	cfg.Dir, cfg.UnsafeNoFsync = dir, true
-	cfg.TickMs, cfg.ElectionMs = 10, 100
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	socket := func(name string) []url.URL {
-		return []url.URL{{Scheme: "unix", Path: filepath.Join(dir, name)}}
-	}
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = socket("c"), socket("c")
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = socket("p"), socket("p")
-	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	e, err := embed.StartEtcd(cfg)
-	if err != nil {
-		return fmt.Errorf("starting etcd for the first time: %w", err)
-	}
-	select {
-	case <-e.Server.ReadyNotify():
-	case err = <-e.Err():
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	e.Close()
-	if err != nil {
-		return fmt.Errorf("waiting for etcd: %w", err)
+	if err := controlplane.NewData(ctx, dir); err != nil {
+		return err
 	}
 	return appendRevision(filepath.Join(dir, "member", "snap", "db"), revision)
 }

@@ -5,11 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 )
@@ -41,7 +37,7 @@ func (c *Client) Informer() *Informer {
 	ctx, cancel := context.WithCancel(c.lab.ctx)
 	c.lab.Cleanup(cancel)
 	c.lab.Go("the informer", func() error { i.shared.RunWithContext(ctx); return nil })
-	i.until("waiting for the first list of the informer on "+c.kind.Resource, func() (bool, error) {
+	c.lab.Until("the informer on "+c.kind.Resource+" has read its first list", func() (bool, error) {
 		return i.shared.HasSynced(), nil
 	})
 	return i
@@ -61,11 +57,7 @@ func (i *Informer) TryGet(name string) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(found)
-	if err != nil {
-		return nil, fmt.Errorf("reading %s from the informer's cache: %w", name, err)
-	}
-	return (&Object{Object: content}).DeepCopy(), nil
+	return found.(*Object).DeepCopy(), nil
 }
 
 // Store is the store behind the cache.
@@ -76,7 +68,7 @@ func (i *Informer) Reached() string { return i.Store().LastStoreSyncResourceVers
 
 // WaitFor waits until the cache has reached a resourceVersion, such as that of the answer to a write.
 func (i *Informer) WaitFor(resourceVersion string) {
-	i.until("waiting until the informer has reached "+resourceVersion, func() (bool, error) {
+	i.client.lab.Until("the informer has reached "+resourceVersion, func() (bool, error) {
 		order, err := i.client.lab.Order(i.Reached(), resourceVersion)
 		return order >= 0, err
 	})
@@ -96,12 +88,8 @@ func (i *Informer) Moves(name string) func(n int) []Move {
 	var mu sync.Mutex
 	var moves []Move
 	_, err := i.shared.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(old, now any) {
-		was, err := meta.Accessor(old)
-		if err != nil {
-			return
-		}
-		is, err := meta.Accessor(now)
-		if err != nil || is.GetName() != name {
+		was, is := old.(*Object), now.(*Object)
+		if is.GetName() != name {
 			return
 		}
 		mu.Lock()
@@ -110,7 +98,7 @@ func (i *Informer) Moves(name string) func(n int) []Move {
 	}})
 	i.client.lab.Step(err, "listening to the informer")
 	return func(n int) (seen []Move) {
-		i.until(fmt.Sprintf("waiting until %s has moved %d times in the informer's cache", name, n), func() (bool, error) {
+		i.client.lab.Until(fmt.Sprintf("%s has moved %d times in the informer's cache", name, n), func() (bool, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			seen = slices.Clone(moves)
@@ -118,11 +106,4 @@ func (i *Informer) Moves(name string) func(n int) []Move {
 		})
 		return seen
 	}
-}
-
-// until looks at a condition of the informer until it holds.
-func (i *Informer) until(what string, holds func() (bool, error)) {
-	const often = 2 * time.Millisecond
-	err := wait.PollUntilContextCancel(i.client.lab.ctx, often, true, func(context.Context) (bool, error) { return holds() })
-	i.client.lab.Step(err, what)
 }

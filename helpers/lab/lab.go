@@ -16,7 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"modrev/helpers/controlplane"
 	"modrev/helpers/modular"
+	"modrev/helpers/notebook"
 	"modrev/helpers/source"
 	"modrev/helpers/wire"
 )
@@ -159,7 +161,7 @@ func (l *Lab) AsBearer(who, token string) *Client {
 // when a lesson first asks for it.
 func (l *Lab) AtSecondAPIServer(who string) *Client {
 	l.open()
-	server, err := l.plane.second.start(l.ctx, l.plane.control)
+	server, err := l.plane.second.start(l.ctx, l.plane.control, controlplane.APIServerOptions{})
 	l.Step(err, "starting a second kube-apiserver over the same etcd")
 	return &Client{lab: l, who: who, kind: ConfigMap, config: server.Admin()}
 }
@@ -246,7 +248,7 @@ func (l *Lab) CompactTo(revision int64) {
 
 // Record runs do and returns the requests for the lesson's keys that reached etcd meanwhile.
 //
-// Reads of the lesson's namespace are left out. On a busy machine the admission of a create asks etcd for a
+// Reads of the lesson's namespace itself are left out. On a busy machine the admission of a create asks etcd for a
 // namespace that is younger than its cache (the plugin in k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle),
 // and that says nothing about the lesson.
 func (l *Lab) Record(do func()) wire.Requests {
@@ -254,7 +256,7 @@ func (l *Lab) Record(do func()) wire.Requests {
 	from := l.Wire.Tape().Now()
 	do()
 	own := Namespace.KeyOf("", l.Namespace)
-	return slices.DeleteFunc(l.Wire.Tape().Since(from), func(r wire.Request) bool { return r.Key == own })
+	return slices.DeleteFunc(l.Wire.Tape().Since(from), func(r wire.Request) bool { return r.Key == own && r.Method == wire.Range })
 }
 
 // Pending is something that the lesson does in the background.
@@ -271,7 +273,9 @@ func (l *Lab) Go(what string, do func() error) *Pending {
 	l.clients.Add(1)
 	go func() {
 		defer l.clients.Done()
-		p.done <- do()
+		err := fmt.Errorf("%s ended the lesson", what)
+		defer func() { p.done <- err }() // also when do ends this goroutine
+		err = do()
 	}()
 	return p
 }
@@ -303,7 +307,7 @@ func (l *Lab) Race(key string, slow func() error, fast func()) error {
 	}
 	rivals := l.Wire.Add(&wire.Rule{
 		When: func(r *wire.Request) bool { return r.Key == key && r.Method != wire.Event },
-		Note: "the rival's",
+		Note: notebook.Rivals,
 	})
 	fast()
 	rivals()
@@ -330,10 +334,13 @@ func (l *Lab) Step(err error, what string) {
 	}
 }
 
-// fail ends the lesson; in a lab within a lab, that of the outer one.
+// fail ends the lesson; in a lab within a lab, that of the outer one. Of several failures the first is kept: the
+// others follow from it.
 func (l *Lab) fail(f *Failure) {
 	for at := l; at != nil; at = at.host {
-		at.failure = f
+		if at.failure == nil {
+			at.failure = f
+		}
 	}
 	runtime.Goexit()
 }

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"regexp"
-	"strconv"
 	"strings"
 )
 
@@ -13,11 +12,9 @@ var anyTime = regexp.MustCompile(`"time":"[^"]*"`)
 // behind kube-apiserver's back, and returns the object as the API then serves it. The object is a custom
 // resource: those are stored as JSON, of which nothing else changes.
 func (l *Lab) BackdateManagedFields(o *Object, time string) *Object {
-	value := anyTime.ReplaceAll(l.KV(o).Value, []byte(`"time":"`+time+`"`))
-	put, err := l.Etcd().Put(l.ctx, l.Key(o), string(value))
-	l.Step(err, "setting the times of "+o.GetName()+" back in etcd")
-	l.Settle(WithToken(o, strconv.FormatInt(put.Header.Revision, 10)))
-	return l.Of(kindOf(o)).Peek(o.GetName())
+	return l.rewrite(o, func(stored []byte) ([]byte, error) {
+		return anyTime.ReplaceAll(stored, []byte(`"time":"`+time+`"`)), nil
+	})
 }
 
 // ManagedTimes are the times in an object's managedFields.

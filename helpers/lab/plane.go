@@ -29,8 +29,8 @@ type Plane struct {
 
 	numbers  atomic.Int64
 	history  sync.RWMutex // see KeepHistory
-	second   second
-	apart    apart
+	second   further      // see AtSecondAPIServer
+	apart    further      // see WithEventsApart
 	upstream upstream
 	future   future
 	book     notebook.Notebook
@@ -94,13 +94,6 @@ func (p *Plane) StartError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
-}
-
-// Started says whether the control plane runs.
-func (p *Plane) Started() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.started
 }
 
 // Notebook is what this run of the book writes down.

@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/restmapper"
 )
 
 // MoreKinds are further kinds beside those of [EveryKind], each with the least that the API accepts: such as it
@@ -44,13 +41,9 @@ func (l *Lab) MoreKinds() []Kind {
 // prefers, without custom resources. Kinds of [EveryKind] and [Lab.MoreKinds] come with what makes an object valid;
 // the others with nothing.
 func (l *Lab) Replaceable() []Kind {
-	api, err := discovery.NewDiscoveryClientForConfig(l.quiet().Config())
-	l.Step(err, "making a client for discovery")
-	groups, err := restmapper.GetAPIGroupResources(api)
-	l.Step(err, "asking kube-apiserver what it serves")
 	known := append(EveryKind(), l.MoreKinds()...)
 	var out []Kind
-	for _, g := range groups {
+	for _, g := range l.discover() {
 		if strings.HasSuffix(g.Group.Name, exampleDomain) {
 			continue
 		}

@@ -2,11 +2,11 @@ package lab
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
-
-	"fmt"
 )
 
 // Settle waits until kube-apiserver's own cache holds an object in the version given, or a later one. A
@@ -17,8 +17,19 @@ func (l *Lab) Settle(o *Object) { l.quiet().settle(o) }
 
 func (c *Client) settle(o *Object) {
 	k := kindOf(o)
-	_, err := c.Of(k).In(o.GetNamespace()).TryGetAt(o.GetName(), o.GetResourceVersion())
+	_, err := c.Of(k).in(o.GetNamespace()).TryGetAt(o.GetName(), o.GetResourceVersion())
 	c.lab.Step(err, fmt.Sprintf("waiting until kube-apiserver's cache holds %s/%s at %s", k.Resource, o.GetName(), o.GetResourceVersion()))
+}
+
+// rewrite puts other bytes under the key of an object, in etcd itself and behind kube-apiserver's back: what edit
+// makes of those that are there. It returns the object as the API then serves it, once kube-apiserver's cache has it.
+func (l *Lab) rewrite(o *Object, edit func(stored []byte) ([]byte, error)) *Object {
+	value, err := edit(l.KV(o).Value)
+	l.Step(err, "changing the stored bytes of "+o.GetName())
+	put, err := l.Etcd().Put(l.ctx, l.Key(o), string(value))
+	l.Step(err, "putting "+o.GetName()+" into etcd")
+	l.Settle(WithToken(o, strconv.FormatInt(put.Header.Revision, 10)))
+	return l.Of(kindOf(o)).Peek(o.GetName())
 }
 
 // TryTouch puts the bytes that etcd holds under a key once more, behind kube-apiserver's back: nothing but

@@ -3,9 +3,12 @@ package lab
 import "runtime"
 
 // Skip ends the lesson because something that it needs cannot be had here. The reason is one sentence that
-// names what, and how to have it; it is printed, and counted at the end of the run.
+// names what, and how to have it; it is printed, and counted at the end of the run. In a lab within a lab, the lesson
+// is that of the outer one.
 func (l *Lab) Skip(reason string) {
-	l.skipped = reason
+	for at := l; at != nil; at = at.host {
+		at.skipped = reason
+	}
 	runtime.Goexit()
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"modrev/helpers/lab"
+	"modrev/helpers/notebook"
 	"modrev/helpers/source"
 	"modrev/helpers/wire"
 	"modrev/helpers/world"
@@ -129,7 +130,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	}
 
 	p.heading(c, filepath.Base(file))
-	p.paragraph(capital(c.Says) + ".")
+	p.paragraph(notebook.Capital(c.Says) + ".")
 	p.paragraph("Why it matters: " + c.Why + ".")
 	if c.Erratum != "" {
 		p.paragraph("Erratum: " + c.Erratum)

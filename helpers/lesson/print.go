@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"modrev/helpers/lab"
+	"modrev/helpers/notebook"
 	"modrev/helpers/world"
 )
 
@@ -56,7 +57,7 @@ func (p printer) heading(c Claim, file string) {
 			}
 		}
 		if part && c.Part != "" {
-			p.line("── " + capital(c.Part) + " ──")
+			p.line("── " + notebook.Capital(c.Part) + " ──")
 			p.line("")
 		}
 	}
@@ -270,13 +271,4 @@ func locate(c Claim) string {
 		return c.Read.String()
 	}
 	return where.String()
-}
-
-// capital begins a sentence with a capital, unless its first word is a name that is written otherwise.
-func capital(s string) string {
-	first, _, _ := strings.Cut(s, " ")
-	if s == "" || strings.ContainsAny(first, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") {
-		return s
-	}
-	return strings.ToUpper(s[:1]) + s[1:]
 }

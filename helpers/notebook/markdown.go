@@ -96,7 +96,7 @@ func (n *Notebook) title(file string) string {
 }
 
 func (p Page) write(b *strings.Builder, tapes string) {
-	fmt.Fprintf(b, "\n### %s\n\n%s.\n\n", p.ID, plain(capital(p.Says)))
+	fmt.Fprintf(b, "\n### %s\n\n%s.\n\n", p.ID, plain(Capital(p.Says)))
 	from := "From " + beyond.Replace(p.From)
 	if p.From == "+" {
 		from = "Beyond the documents"
@@ -138,8 +138,8 @@ func plain(s string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "`", "\\`", "<", "&lt;", "[", `\[`, "|", `\|`).Replace(s)
 }
 
-// capital begins a sentence with a capital, unless its first word is a name that is written otherwise.
-func capital(s string) string {
+// Capital begins a sentence with a capital, unless its first word is a name that is written otherwise.
+func Capital(s string) string {
 	first, _, _ := strings.Cut(s, " ")
 	if s == "" || strings.ContainsAny(first, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") {
 		return s

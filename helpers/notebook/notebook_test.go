@@ -64,7 +64,7 @@ func (s *script) race(name string) {
 	other := s.call(put("bystander", "elsewhere", "7"))
 	rival := s.call(put("rival", name, "619"))
 	theirs := update(key, 619)
-	theirs.Note = rivals
+	theirs.Note = Rivals
 	second := s.ask(theirs)
 	s.reply(second, true)
 	s.answer(rival, 200)

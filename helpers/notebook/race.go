@@ -184,7 +184,7 @@ func (l leg) draw() string {
 			fmt.Fprintf(&b, "    %s->>%s: %s\n", known.of("client", s.Call.Who), known.of("server", l.serverOf(s.Call)), text(s.Call.Title()))
 		case s.Ask != nil:
 			fmt.Fprintf(&b, "    %s->>etcd: %s\n", known.of("server", s.Ask.From), l.ask(s.Ask))
-			if s.Ask.Note != "" && s.Ask.Note != rivals { // the rival is in the picture
+			if s.Ask.Note != "" && s.Ask.Note != Rivals { // the rival is in the picture
 				fmt.Fprintf(&b, "    Note right of etcd: %s\n", text(s.Ask.Note))
 			}
 		case s.Reply != nil:
@@ -237,8 +237,8 @@ func (l leg) shape(diagram string) string {
 	return digits.ReplaceAllString(strings.ReplaceAll(diagram, "/"+name, "/NAME"), "0")
 }
 
-// rivals is the note of package lab on what the rival of a race sends.
-const rivals = "the rival's"
+// Rivals is the note on what the rival of a race sends, by which its legs are found.
+const Rivals = "the rival's"
 
 // participants are the names by which Mermaid knows who is in a diagram: their own where it takes those.
 type participants map[string]string

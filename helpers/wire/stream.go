@@ -222,6 +222,9 @@ func (s *watchStream) event(ev *mvccpb.Event) *mvccpb.Event {
 	}}}
 	for _, rule := range t.take(r) {
 		r.Note = rule.Note
+		if rule.Drop || rule.Request != nil {
+			s.wire.mislead(key)
+		}
 		if rule.Drop {
 			ev = nil
 			break

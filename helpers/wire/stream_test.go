@@ -310,10 +310,14 @@ func TestRulesDropAndAlterSingleEvents(t *testing.T) {
 	tap.Add(&Rule{When: at(8), Note: "moved", Request: func(m proto.Message) { m.(*mvccpb.Event).Kv.ModRevision = 88 }})
 	tap.Add(&Rule{When: at(11), Drop: true, Note: "swallowed"})
 
+	s.send(events(0, mine, 5))
+	assert.Equal(t, []int64{5}, revisionsOf(s.next()))
+	assert.False(t, w.Misled(mine+"shelf"), "that event was passed on as it is")
 	sent := events(0, mine, 6, 7, 8, 9)
 	s.send(sent)
 	assert.Equal(t, []int64{6, 88, 9}, revisionsOf(s.next()))
 	assert.Equal(t, []int64{6, 7, 8, 9}, revisionsOf(sent), "what etcd sent is not touched")
+	assert.True(t, w.Misled(mine+"shelf"))
 	s.send(events(0, mine, 7))
 	s.silent("a response of which nothing is left is not sent")
 	s.send(events(0, mine, 10, 11))
@@ -323,7 +327,7 @@ func TestRulesDropAndAlterSingleEvents(t *testing.T) {
 	for _, ev := range tap.Tape().Events(0) {
 		notes = append(notes, ev.Note)
 	}
-	assert.Equal(t, []string{"", "swallowed", "moved", "", "swallowed", "", "swallowed"}, notes)
+	assert.Equal(t, []string{"", "", "swallowed", "moved", "", "swallowed", "", "swallowed"}, notes)
 	assert.Empty(t, tap.Tape().Lines(tap.Tape().Now()-1), "events are not printed among the requests")
 	for _, rule := range others {
 		assert.Zero(t, rule.used, rule.Note)

@@ -37,6 +37,9 @@ type Wire struct {
 	censusMu sync.Mutex
 	census   map[string]int64
 	crowded  []string
+
+	misledMu sync.Mutex
+	misled   map[string]bool // by key
 }
 
 // ServerOptions returns the gRPC options that put the wire between kube-apiserver and etcd; they go
@@ -79,6 +82,23 @@ func (w *Wire) Crowded() []string {
 	w.censusMu.Lock()
 	defer w.censusMu.Unlock()
 	return append([]string(nil), w.crowded...)
+}
+
+// Misled says whether a rule has dropped or altered an event about a key: what kube-apiserver's caches hold
+// under it may then be something else than what etcd holds, also after the Tap was closed.
+func (w *Wire) Misled(key string) bool {
+	w.misledMu.Lock()
+	defer w.misledMu.Unlock()
+	return w.misled[key]
+}
+
+func (w *Wire) mislead(key string) {
+	w.misledMu.Lock()
+	defer w.misledMu.Unlock()
+	if w.misled == nil {
+		w.misled = make(map[string]bool)
+	}
+	w.misled[key] = true
 }
 
 func (w *Wire) count(r *Request) {

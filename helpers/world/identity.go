@@ -71,11 +71,18 @@ var TheNextOwnerAdopts = Custom("somebody adopts the books for whoever bears the
 		},
 		Do: func(int) {
 			adopter := l.As("adopter")
-			books := adopter.Get("books")
+			books, err := adopter.TryGet("books")
+			if err != nil {
+				return // the books keep their owner, and that shows
+			}
+			shelf, err := adopter.TryGet("shelf")
+			if err != nil {
+				return
+			}
 			books.SetOwnerReferences([]metav1.OwnerReference{
-				*metav1.NewControllerRef(adopter.Get("shelf"), corev1.SchemeGroupVersion.WithKind("ConfigMap")),
+				*metav1.NewControllerRef(shelf, corev1.SchemeGroupVersion.WithKind("ConfigMap")),
 			})
-			adopter.Replace(books)
+			_, _ = adopter.TryReplace(books)
 		},
 	})
 })

@@ -79,7 +79,10 @@ func SomebodyIsAlwaysFaster(name string) World {
 	return Custom("somebody else writes the object between every reading and every write", func(l *lab.Lab) {
 		l.Wire.AddHTTP(&wire.HTTPRule{
 			When: func(c *wire.Call) bool { return c.Verb == http.MethodPut && c.Path == "configmaps/"+name },
-			Do:   func(n int) { l.Rival().Set(name, "touched="+strconv.Itoa(n)) },
+			Do: func(n int) {
+				// An error here shows in the refusals that are missing.
+				_, _ = l.Rival().TrySet(name, "touched="+strconv.Itoa(n))
+			},
 		})
 	})
 }
@@ -92,7 +95,8 @@ func SomebodyIsFasterAt(n int, method, name string) World {
 			When: func(c *wire.Call) bool { return c.Who == "writer" && c.Verb == method && c.Path == "configmaps/"+name },
 			Do: func(at int) {
 				if at == n {
-					l.Rival().Set(name, "touched="+strconv.Itoa(n))
+					// An error here shows in the refusal that is missing.
+					_, _ = l.Rival().TrySet(name, "touched="+strconv.Itoa(n))
 				}
 			},
 		})

@@ -87,6 +87,27 @@ var AnswersAreOneTooHigh = Custom("an answer's number is one too high", func(l *
 	})
 })
 
+// OthersAreListedOneTooHigh is the world in which a list reports a resourceVersion that is one too high for objects
+// outside the lesson's namespace.
+var OthersAreListedOneTooHigh = Custom("a list gives the objects of others a number that is one too high", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "the numbers of others were raised by one",
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodGet },
+		Answer: func(_ *http.Response, body []byte) []byte {
+			return edit(body, func(o map[string]any) {
+				items, _ := o["items"].([]any)
+				for _, item := range items {
+					o, _ := item.(map[string]any)
+					meta, _ := o["metadata"].(map[string]any)
+					if namespace, _ := meta["namespace"].(string); namespace != "" && namespace != l.Namespace {
+						meta["resourceVersion"] = strconv.FormatInt(tokenOf(item)+1, 10)
+					}
+				}
+			})
+		},
+	})
+})
+
 // EtcdReportsALaterRevision is the world in which etcd, when it has executed a transaction, reports the
 // revision after the one that it wrote.
 var EtcdReportsALaterRevision = Custom("etcd's answer to a transaction names the next revision", func(l *lab.Lab) {
