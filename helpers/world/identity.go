@@ -24,9 +24,7 @@ var UIDsBelongToNames = Custom("the uid belongs to the name: a recreated object 
 	var mu sync.Mutex
 	first := map[string][]byte{}
 	l.Wire.Add(wire.AlterTxn(
-		func(r *wire.Request) bool {
-			return r.Method == wire.Txn && len(r.Compare) == 1 && r.Compare[0].Value == 0
-		},
+		isCreate,
 		"stored with the uid of the first object of this name",
 		func(txn *pb.TxnRequest) {
 			put := txn.Success[0].GetRequestPut()
