@@ -68,20 +68,22 @@ func Ledger(t *testing.T, path string, chapters []Chapter, apart ...string) {
 	if os.Getenv(ledgerVariable) != "" {
 		return // this process is the one that is being asked
 	}
-	rows, err := ask(t.Context(), filepath.Join(t.TempDir(), "ledger.jsonl"))
+	ctx, cancel := deadline(t)
+	defer cancel()
+	rows, err := ask(ctx, filepath.Join(t.TempDir(), "ledger.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	tests, err := list(t.Context())
+	tests, err := list(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Whatever runs, the book names what is in the pinned source.
-	tree, err := lab.PinnedSource(t.Context())
+	tree, err := lab.PinnedSource(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	find := func(r source.Ref) error { _, err := tree.Find(r); return err }
+	find := func(r source.Ref) error { _, err := tree.Find(ctx, r); return err }
 	for _, p := range problems(rows, tests, apart, find) {
 		t.Error(p)
 	}

@@ -52,9 +52,9 @@ func Replays(t *testing.T) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := printer{t: t}
 	ctx, cancel := deadline(t)
 	defer cancel()
+	p := printer{ctx: ctx, t: t}
 	l := lab.New(ctx, lab.Shared(), "replay")
 	defer l.Close()
 	done := make(chan struct{})

@@ -33,13 +33,12 @@ type declared struct {
 }
 
 // Find is where r is declared in this version. The error for a name that does not exist gives the
-// names that come nearest to it. A module that is not in the module cache is downloaded first.
-func (t *Tree) Find(r Ref) (Location, error) {
+// names that come nearest to it. A module that is not in the module cache is downloaded first, until
+// ctx ends.
+func (t *Tree) Find(ctx context.Context, r Ref) (Location, error) {
 	if r.Package == "" || r.Func == "" {
 		return Location{}, fmt.Errorf("the reference %q is incomplete: it needs an import path and a declaration", r.String())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
-	defer cancel()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p, err := t.parse(ctx, r.Package)

@@ -57,7 +57,7 @@ func TestRefsAreFoundInThePinnedSource(t *testing.T) {
 		{source.Func("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptimisticLock"), "sigs.k8s.io/controller-runtime", "", "pkg/client/patch.go", "MergeFromWithOptimisticLock"},
 	} {
 		t.Run(c.ref.String(), func(t *testing.T) {
-			at, err := tree.Find(c.ref)
+			at, err := tree.Find(t.Context(), c.ref)
 			require.NoError(t, err)
 			if c.version != "" {
 				assert.Equal(t, c.version, at.Version)
@@ -87,7 +87,7 @@ func TestARefToNothingIsAnErrorThatHelps(t *testing.T) {
 		{source.Ref{}, []string{"incomplete"}},
 	} {
 		t.Run(c.ref.String(), func(t *testing.T) {
-			_, err := tree.Find(c.ref)
+			_, err := tree.Find(t.Context(), c.ref)
 			require.Error(t, err)
 			assert.NotContains(t, err.Error(), "\n")
 			for _, s := range c.says {
@@ -323,7 +323,7 @@ func TestATreeIsSafeForConcurrentUse(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			_, err := tree.Find(source.Func("k8s.io/apimachinery/pkg/api/errors", "NewConflict"))
+			_, err := tree.Find(t.Context(), source.Func("k8s.io/apimachinery/pkg/api/errors", "NewConflict"))
 			assert.NoError(t, err)
 			_, err = tree.UpdateTransaction(t.Context())
 			assert.NoError(t, err)
@@ -367,7 +367,7 @@ func TestAVersionWithoutSourceSaysSo(t *testing.T) {
 	_, err = tree.UpdateTransaction(t.Context())
 	require.ErrorIs(t, err, source.ErrNoSource)
 	assert.NotContains(t, err.Error(), "\n")
-	_, err = tree.Find(source.Func("k8s.io/client-go/util/retry", "DefaultRetry"))
+	_, err = tree.Find(t.Context(), source.Func("k8s.io/client-go/util/retry", "DefaultRetry"))
 	require.ErrorIs(t, err, source.ErrNoSource)
 	t.Log(err)
 }
@@ -379,6 +379,9 @@ func TestGivingUpIsNotTheSameAsHavingNoSource(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, source.ErrNoSource)
 	_, err = pinned(t).UpdateTransaction(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, source.ErrNoSource)
+	_, err = pinned(t).Find(ctx, source.Func(etcd3, "(*store).Create"))
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, source.ErrNoSource)
 }

@@ -243,6 +243,8 @@ func listModule(ctx context.Context, dir, modulePath string) (module, error) {
 // download puts a module into the module cache; query is a path of the build list of the module in
 // dir, or path@version.
 func download(ctx context.Context, dir, query string) (module, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, fetchTimeout, fmt.Errorf("it took longer than %v", fetchTimeout))
+	defer cancel()
 	var m struct{ Path, Version, Dir, GoMod, Error string }
 	err := goJSON(ctx, dir, &m, "mod", "download", "-json", query)
 	if m.Error != "" && ctx.Err() == nil {
