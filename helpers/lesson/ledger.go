@@ -79,7 +79,7 @@ func Ledger(t *testing.T, path string, chapters []Chapter, apart ...string) {
 		t.Fatal(err)
 	}
 	// Whatever runs, the book names what is in the pinned source.
-	tree, err := lab.PinnedSource(ctx)
+	tree, err := lab.PinnedSource()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ var versions = flag.String("source.versions", "", "read the source of these vers
 // pinned is the source of the version that this repository pins for the given minor.
 func pinned(t *testing.T) *source.Tree {
 	t.Helper()
-	tree, err := source.Pinned(t.Context(), "v1.37")
+	tree, err := source.Pinned("v1.37")
 	require.NoError(t, err)
 	return tree
 }
@@ -336,7 +336,7 @@ func TestATreeIsSafeForConcurrentUse(t *testing.T) {
 
 func TestThePinnedVersionNeedsNoNetwork(t *testing.T) {
 	t.Setenv("GOPROXY", "off")
-	short, err := source.Pinned(t.Context(), "1.37")
+	short, err := source.Pinned("1.37")
 	require.NoError(t, err)
 	for _, version := range []string{short.Version(), strings.TrimPrefix(short.Version(), "v")} {
 		tree, err := source.For(t.Context(), version)
@@ -392,13 +392,13 @@ func TestAVersionThatIsNotPinnedIsNotTakenForAnother(t *testing.T) {
 		"1.20":      "v1.20 is not pinned here: there is no module in helpers/kubeapiserver/v1.20",
 		"newest":    `not a version of Kubernetes: write it as v1.37 or v1.37.2`,
 	} {
-		_, err := source.Pinned(t.Context(), version)
+		_, err := source.Pinned(version)
 		require.ErrorContains(t, err, says)
 	}
 }
 
 func TestOutsideOfTheRepositoryThereIsNoSource(t *testing.T) {
 	t.Chdir(t.TempDir())
-	_, err := source.Pinned(t.Context(), "v1.37")
+	_, err := source.Pinned("v1.37")
 	require.ErrorContains(t, err, "run this inside the repository")
 }
