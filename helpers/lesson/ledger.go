@@ -1,7 +1,6 @@
 package lesson
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -139,20 +138,18 @@ func ask(ctx context.Context, path string) ([]row, error) {
 		return nil, fmt.Errorf("asking the lessons what they claim: %w", err)
 	}
 	var rows []row
-	sc := bufio.NewScanner(bytes.NewReader(data))
-	sc.Buffer(nil, 1<<20)
-	for sc.Scan() {
+	for line := range bytes.Lines(data) {
 		var r row
-		if err := json.Unmarshal(sc.Bytes(), &r); err != nil {
+		if err := json.Unmarshal(line, &r); err != nil {
 			return nil, fmt.Errorf("reading what the lessons claim: %w", err)
 		}
 		rows = append(rows, r)
 	}
-	return rows, sc.Err()
+	return rows, nil
 }
 
 func list(ctx context.Context) ([]string, error) {
-	out, err := self(ctx, []string{ledgerVariable + "="}, "-test.list=^Test")
+	out, err := self(ctx, nil, "-test.list=^Test")
 	if err != nil {
 		return nil, fmt.Errorf("listing the tests: %w\n%s", err, out)
 	}
