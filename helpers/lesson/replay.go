@@ -2,7 +2,6 @@ package lesson
 
 import (
 	"bytes"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -91,8 +90,7 @@ func replay(l *lab.Lab, p printer, trace token.Trace) []error {
 		request, _, _ := strings.Cut(step.String(), "->")
 		p.line(fmt.Sprintf("%-50s -> %s", strings.TrimSpace(request), observed[i]))
 	}
-	var differ *token.Disagreement
-	if err := trace.Check(observed); errors.As(err, &differ) {
+	if err := trace.Check(observed); err != nil {
 		problems = append(problems, fmt.Errorf("the server does not answer as the trace says: %w", err))
 	}
 	if err := token.Agree(trace, expected, observed); err != nil {
