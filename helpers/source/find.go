@@ -101,7 +101,11 @@ func (t *Tree) files(ctx context.Context, pkg string, mode parser.Mode) (module,
 		if e.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		if match, err := build.Default.MatchFile(dir, name); err != nil || !match {
+		match, err := build.Default.MatchFile(dir, name)
+		if err != nil {
+			return module{}, nil, fmt.Errorf("reading package %s: whether a build compiles one of its files: %w", pkg, err)
+		}
+		if !match {
 			continue
 		}
 		src, err := os.ReadFile(filepath.Join(dir, name))

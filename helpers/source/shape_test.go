@@ -133,6 +133,17 @@ const Limit = 3
 	}
 }
 
+func TestAFileThatNoBuildCanReadIsNotLeftOut(t *testing.T) {
+	root := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "example.org", "app"), 0o700))
+	for name, src := range map[string]string{"app.go": "package app\n", "more.go": "//go:build linux &&\n\npackage app\n\nfunc F() {}\n"} {
+		require.NoError(t, os.WriteFile(filepath.Join(root, "example.org", "app", name), []byte(src), 0o600))
+	}
+	_, err := treeIn(root, "example.org/app").Find(t.Context(), Func("example.org/app", "F"))
+	require.ErrorContains(t, err, "reading package example.org/app")
+	assert.ErrorContains(t, err, "more.go")
+}
+
 // A download that does not come to its end is given up with the context of whoever asked.
 func TestADownloadEndsWithTheContextOfWhoAsked(t *testing.T) {
 	begun := make(chan struct{})
