@@ -18,7 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
@@ -66,10 +65,10 @@ type APIServer struct {
 var errPortTaken = errors.New("the port was taken by another process")
 
 // startAPIServer starts a kube-apiserver on the socket of that name and waits until it accepts a write.
-func (c *ControlPlane) startAPIServer(ctx context.Context, name string, flags map[string][]string, apart *Apart) (_ *APIServer, err error) {
+func (c *ControlPlane) startAPIServer(ctx context.Context, name string, apart *Apart) (_ *APIServer, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("it took longer than %v", startLimit))
 	defer cancel()
-	all := map[string][]string{
+	flags := map[string][]string{
 		// The address that it would find for itself is that of a network, and on a machine without one it
 		// does not start. Nobody ever connects to this one: RFC 5737 reserves it for documentation. Each
 		// kube-apiserver has its own, as it is the key of its lease in the store.
@@ -81,18 +80,12 @@ func (c *ControlPlane) startAPIServer(ctx context.Context, name string, flags ma
 			return nil, err
 		}
 		for _, resource := range apart.Resources {
-			all["etcd-servers-overrides"] = append(all["etcd-servers-overrides"], resource+"#"+own.endpoint(name))
+			flags["etcd-servers-overrides"] = append(flags["etcd-servers-overrides"], resource+"#"+own.endpoint(name))
 		}
-	}
-	for flag, values := range flags {
-		if flag == "etcd-servers-overrides" {
-			values = append(all[flag], values...)
-		}
-		all[flag] = values
 	}
 	var a *APIServer
 	for range 3 {
-		a, err = c.launch(ctx, name, all, c.etcd, own)
+		a, err = c.launch(ctx, name, flags, c.etcd, own)
 		if !errors.Is(err, errPortTaken) {
 			break
 		}
@@ -412,15 +405,6 @@ func (a *APIServer) Healthy(ctx context.Context) error {
 
 // LogFile is the file that holds the newest output of this kube-apiserver, until the control plane stops.
 func (a *APIServer) LogFile() string { return filepath.Join(a.folder, a.name+".log") }
-
-// EtcdApart is a client of the second etcd that calls it directly, without passing its interceptors; nil
-// if there is none.
-func (a *APIServer) EtcdApart() *clientv3.Client {
-	if a.apart == nil {
-		return nil
-	}
-	return a.apart.client
-}
 
 // Stop ends this kube-apiserver. It may be called more than once. When ctx ends, it is killed.
 func (a *APIServer) Stop(ctx context.Context) error {

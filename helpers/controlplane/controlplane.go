@@ -25,10 +25,6 @@ type Options struct {
 	// belong here: every request of every kube-apiserver passes through them, none of [ControlPlane.Etcd].
 	EtcdServerOptions []grpc.ServerOption
 
-	// Flags are further flags of kube-apiserver, without the dashes. A flag given here replaces envtest's
-	// default for it.
-	Flags map[string][]string
-
 	// EtcdListenURLs are further client URLs for etcd, for example http://127.0.0.1:2379. By default etcd
 	// has no TCP port at all: whoever can reach one can write the store without any authentication. So
 	// only loopback addresses are accepted.
@@ -38,9 +34,6 @@ type Options struct {
 	// By default the data is in the temporary folder and is removed at the end. One control plane can use
 	// it at a time. What is kept [Apart] is not in it.
 	DataDir string
-
-	// Apart keeps some resources in an etcd of their own.
-	Apart *Apart
 }
 
 // Apart says which resources a kube-apiserver keeps in a second etcd. It becomes one
@@ -121,7 +114,7 @@ func Start(ctx context.Context, o Options) (_ *ControlPlane, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.api, err = c.startAPIServer(ctx, first, o.Flags, o.Apart)
+	c.api, err = c.startAPIServer(ctx, first, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -171,9 +164,6 @@ func (c *ControlPlane) LogFile() string { return c.api.LogFile() }
 // Etcd is a client of etcd that calls it directly, in this process. Its requests do not pass the
 // interceptors in [Options], and it closes when the control plane stops.
 func (c *ControlPlane) Etcd() *clientv3.Client { return c.etcd.client }
-
-// EtcdApart is such a client of the second etcd; nil if [Options] asked for none.
-func (c *ControlPlane) EtcdApart() *clientv3.Client { return c.api.EtcdApart() }
 
 // EtcdEndpoint is the URL of a unix socket of etcd for any other client, such as etcdctl. Its requests
 // pass the interceptors; [Peer] calls them "tools".
@@ -231,9 +221,6 @@ func (c *ControlPlane) stopAll(ctx context.Context) error {
 
 // APIServerOptions says how a further kube-apiserver differs from the first.
 type APIServerOptions struct {
-	// Flags are further flags of kube-apiserver, without the dashes.
-	Flags map[string][]string
-
 	// Apart keeps some resources in an etcd of their own, started for this kube-apiserver.
 	Apart *Apart
 }
@@ -250,7 +237,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context, o APIServerOptions) (
 	defer cancel(nil)
 	defer context.AfterFunc(c.life, func() { cancel(context.Cause(c.life)) })()
 
-	a, err := c.startAPIServer(ctx, name, o.Flags, o.Apart)
+	a, err := c.startAPIServer(ctx, name, o.Apart)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {

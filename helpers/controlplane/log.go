@@ -20,10 +20,11 @@ const linksName = "links"
 // away at the end, however that comes about. A link that points nowhere is replaced; anything else that is
 // there already is an error.
 func (c *ControlPlane) LinkLog(path string) error {
-	path, err := filepath.Abs(path)
+	absolute, err := filepath.Abs(path)
 	if err != nil {
-		return fmt.Errorf("finding %s: %w", path, err)
+		return fmt.Errorf("finding the folder of %s: %w", path, err)
 	}
+	path = absolute
 	if strings.ContainsAny(path, "\n\\") {
 		return fmt.Errorf("%q cannot be the path of a log: it holds a line break or a backslash", path)
 	}

@@ -17,7 +17,8 @@ import (
 )
 
 // A case that a property fails for would be kept as a file below testdata, in the source of whoever asked. Of a
-// failure that is wanted nobody needs it, and of one that is not the seed in the message is enough.
+// failure that is wanted nobody needs it, and of one that is not the seed in the message is enough. Rapid has only a flag for
+// this, and reads it without a lock: so it is set before anything runs. The reader can still set it otherwise.
 func init() {
 	if f := flag.Lookup("rapid.nofailfile"); f != nil {
 		f.DefValue = "true"

@@ -1,7 +1,6 @@
 package lesson
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -68,20 +67,22 @@ func Ledger(t *testing.T, path string, chapters []Chapter, apart ...string) {
 	if os.Getenv(ledgerVariable) != "" {
 		return // this process is the one that is being asked
 	}
-	rows, err := ask(t.Context(), filepath.Join(t.TempDir(), "ledger.jsonl"))
+	ctx, cancel := deadline(t)
+	defer cancel()
+	rows, err := ask(ctx, filepath.Join(t.TempDir(), "ledger.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	tests, err := list(t.Context())
+	tests, err := list(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Whatever runs, the book names what is in the pinned source.
-	tree, err := lab.PinnedSource(t.Context())
+	tree, err := lab.PinnedSource()
 	if err != nil {
 		t.Fatal(err)
 	}
-	find := func(r source.Ref) error { _, err := tree.Find(r); return err }
+	find := func(r source.Ref) error { _, err := tree.Find(ctx, r); return err }
 	for _, p := range problems(rows, tests, apart, find) {
 		t.Error(p)
 	}
@@ -137,20 +138,18 @@ func ask(ctx context.Context, path string) ([]row, error) {
 		return nil, fmt.Errorf("asking the lessons what they claim: %w", err)
 	}
 	var rows []row
-	sc := bufio.NewScanner(bytes.NewReader(data))
-	sc.Buffer(nil, 1<<20)
-	for sc.Scan() {
+	for line := range bytes.Lines(data) {
 		var r row
-		if err := json.Unmarshal(sc.Bytes(), &r); err != nil {
+		if err := json.Unmarshal(line, &r); err != nil {
 			return nil, fmt.Errorf("reading what the lessons claim: %w", err)
 		}
 		rows = append(rows, r)
 	}
-	return rows, sc.Err()
+	return rows, nil
 }
 
 func list(ctx context.Context) ([]string, error) {
-	out, err := self(ctx, []string{ledgerVariable + "="}, "-test.list=^Test")
+	out, err := self(ctx, nil, "-test.list=^Test")
 	if err != nil {
 		return nil, fmt.Errorf("listing the tests: %w\n%s", err, out)
 	}

@@ -121,10 +121,10 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	if *together {
 		t.Parallel()
 	}
-	p := printer{t: t}
-	p.attributes(c)
 	ctx, cancel := deadline(t)
 	defer cancel()
+	p := printer{ctx: ctx, t: t}
+	p.attributes(c)
 	if err := unreadable(ctx, c, steps); err != nil {
 		t.Fatalf("%s was not read: %v", c.ID, err)
 	}
@@ -144,7 +144,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	p.page(holds)
 	artifacts(t, &holds)
 	if holds.skipped != "" {
-		skip(t, c, holds.skipped)
+		p.skip(c, holds.skipped)
 	}
 	if err := lab.Shared().StartError(); err != nil && holds.stuck() {
 		p.line("This lesson needs a control plane, and there is none:")
@@ -174,7 +174,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 		}
 		p.counterfactual(c, w, bent, wireLines)
 	}
-	p.paragraph("Read: " + locate(c))
+	p.paragraph("Read: " + p.locate(c))
 	if c.CannotBend != "" {
 		lab.Shared().Remark(lab.Remark{About: unbending, ID: c.ID, Text: c.CannotBend})
 		p.paragraph("No world is shown in which this is false: " + c.CannotBend + ".")

@@ -97,13 +97,11 @@ func inReadingOrder(m *testing.M, chapters []Chapter) {
 }
 
 // drawing sets how lessons draw by chance, where the reader has not: few enough traces that the book is
-// read in one go, and no files for those that fail, since the smallest is the message.
+// read in one go.
 func drawing() error {
 	given := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	for name, value := range map[string]string{
-		"rapid.checks": "10", "rapid.shrinktime": "3s", "rapid.nofailfile": "true",
-	} {
+	for name, value := range map[string]string{"rapid.checks": "10", "rapid.shrinktime": "3s"} {
 		if flag.Lookup(name) == nil || given[name] {
 			continue
 		}

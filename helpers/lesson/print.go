@@ -18,7 +18,8 @@ import (
 
 // printer writes a lesson to the output of its test.
 type printer struct {
-	t *testing.T
+	ctx context.Context // ends a little before go test would end the run
+	t   *testing.T
 }
 
 const (
@@ -117,7 +118,7 @@ func (p printer) page(r run) {
 
 func (p printer) counterfactual(c Claim, w world.World, r run, wireLines int) {
 	p.paragraph("In a world where " + w.Where + ", the lesson fails:")
-	for _, line := range message(c, r, inner, wireLines) {
+	for _, line := range p.message(c, r, inner, wireLines) {
 		p.line(line)
 	}
 	p.line("")
@@ -130,7 +131,7 @@ func (p printer) failure(c Claim, r run) {
 		p.line("The claim does not hold here.")
 		p.line("")
 	}
-	for _, line := range message(c, r, "", allWire) {
+	for _, line := range p.message(c, r, "", allWire) {
 		p.line(line)
 	}
 }
@@ -138,7 +139,7 @@ func (p printer) failure(c Claim, r run) {
 func (p printer) defect(c Claim, w world.World, r run, err error) {
 	p.field("DEFECT", "This lesson proves nothing. In a world where "+w.Where+", it must fail; "+err.Error()+".")
 	if r.failure != nil {
-		for _, line := range message(c, r, "", allWire) {
+		for _, line := range p.message(c, r, "", allWire) {
 			p.line(line)
 		}
 		return
@@ -149,7 +150,7 @@ func (p printer) defect(c Claim, w world.World, r run, err error) {
 }
 
 // message is the explanation of a failure, in the fixed shape of the book.
-func message(c Claim, r run, indent string, wireLines int) []string {
+func (p printer) message(c Claim, r run, indent string, wireLines int) []string {
 	var out []string
 	add := func(name, text string) {
 		out = append(out, field(indent, name, lab.Wrap(text, lab.Width-4-10-len(indent)))...)
@@ -169,7 +170,7 @@ func message(c Claim, r run, indent string, wireLines int) []string {
 		return out // the rest stands on the page of the lesson already
 	}
 	add("WHY", c.Why)
-	add("READ", locate(c))
+	add("READ", p.locate(c))
 	if c.Erratum != "" {
 		add("ERRATUM", c.Erratum)
 	}
@@ -260,13 +261,13 @@ func artifacts(t *testing.T, r *run) {
 
 var slug = regexp.MustCompile(`[^a-z0-9]+`)
 
-// locate names the upstream function to read, with the file and the version in which it was found.
-func locate(c Claim) string {
-	tree, err := lab.Shared().Source(context.Background())
+// locate names the upstream function to read, with the file and the version in which it was found, if it was.
+func (p printer) locate(c Claim) string {
+	tree, err := lab.Shared().Source(p.ctx)
 	if err != nil {
 		return c.Read.String()
 	}
-	where, err := tree.Find(c.Read)
+	where, err := tree.Find(p.ctx, c.Read)
 	if err != nil {
 		return c.Read.String()
 	}

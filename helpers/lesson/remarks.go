@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"testing"
 
 	"modrev/helpers/lab"
 )
@@ -16,10 +15,10 @@ const (
 )
 
 // skip ends a lesson that could not be held here. It is counted at the end of the run.
-func skip(t *testing.T, c Claim, reason string) {
+func (p printer) skip(c Claim, reason string) {
 	lab.Shared().Remark(lab.Remark{About: skipped, ID: c.ID, Text: reason})
-	printer{t: t}.field("SKIPPED", reason)
-	t.SkipNow()
+	p.field("SKIPPED", reason)
+	p.t.SkipNow()
 }
 
 // summary prints the remarks of a run under one heading each, with their number.

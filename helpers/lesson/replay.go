@@ -2,7 +2,6 @@ package lesson
 
 import (
 	"bytes"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -52,9 +51,9 @@ func Replays(t *testing.T) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := printer{t: t}
 	ctx, cancel := deadline(t)
 	defer cancel()
+	p := printer{ctx: ctx, t: t}
 	l := lab.New(ctx, lab.Shared(), "replay")
 	defer l.Close()
 	done := make(chan struct{})
@@ -91,8 +90,7 @@ func replay(l *lab.Lab, p printer, trace token.Trace) []error {
 		request, _, _ := strings.Cut(step.String(), "->")
 		p.line(fmt.Sprintf("%-50s -> %s", strings.TrimSpace(request), observed[i]))
 	}
-	var differ *token.Disagreement
-	if err := trace.Check(observed); errors.As(err, &differ) {
+	if err := trace.Check(observed); err != nil {
 		problems = append(problems, fmt.Errorf("the server does not answer as the trace says: %w", err))
 	}
 	if err := token.Agree(trace, expected, observed); err != nil {

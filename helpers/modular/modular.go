@@ -60,20 +60,6 @@ func (c *Counter) After(n int64) int64 {
 	return add(c.label, int64(way), c.m)
 }
 
-// OutOfOrder takes steps until an order of labels contradicts the order of steps: until the label of a step does
-// not come after the label of the step before. It returns the number of steps taken. Whatever the order is, that
-// is no more than the period, because then a label comes again and would have to come after itself. (It returns
-// 0 if less is no order, but says that every label comes after every other and itself.)
-func (c *Counter) OutOfOrder(less func(x, y int64) bool) int64 {
-	for n := int64(1); n <= Period(max(c.m, 1), c.a); n++ {
-		before := c.label
-		if !less(before, c.Step()) {
-			return n
-		}
-	}
-	return 0
-}
-
 // Period is after how many steps the labels of a counter repeat: m / gcd(a, m). It takes an m and an a that
 // [Reset] accepts.
 func Period(m, a int64) int64 { return m / gcd(a%m, m) }

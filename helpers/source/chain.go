@@ -122,15 +122,6 @@ type Retry struct {
 // IsZero reports whether the failed comparison is not followed by anything of this kind.
 func (r Retry) IsZero() bool { return r == Retry{} }
 
-// ComparesInPlace reports whether the comparison stands in the very file where the chain begins, as
-// it did up to Kubernetes 1.31. Since 1.32 it is etcd's client that builds it.
-func (c Chain) ComparesInPlace() bool {
-	if len(c.Steps) == 0 || len(c.If) == 0 {
-		return false
-	}
-	return c.If[0].At.Module == c.Steps[0].Module && c.If[0].At.File == c.Steps[0].File
-}
-
 // String is the chain as a reader follows it, over several lines, without a newline at the end.
 func (c Chain) String() string {
 	if len(c.Steps) == 0 {

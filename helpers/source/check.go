@@ -9,6 +9,8 @@ import (
 	"go/types"
 	"slices"
 	"strconv"
+
+	"golang.org/x/mod/modfile"
 )
 
 // etcdClient is the package whose words a transaction is built with: Txn, Compare, OpPut.
@@ -170,13 +172,13 @@ func (t *Tree) requiresEtcd(ctx context.Context, pkg string) (bool, error) {
 	if err != nil {
 		return false, t.noSource(ctx, path, err)
 	}
-	paths, err := required(ctx, goMod)
+	file, err := readGoMod(goMod, modfile.ParseLax)
 	if err != nil {
 		return false, fmt.Errorf("reading what %s requires: %w", path, err)
 	}
 	if t.requires == nil {
 		t.requires = make(map[string]bool)
 	}
-	t.requires[path] = slices.Contains(paths, etcdClient)
+	t.requires[path] = slices.Contains(required(file), etcdClient)
 	return t.requires[path], nil
 }

@@ -33,13 +33,12 @@ type declared struct {
 }
 
 // Find is where r is declared in this version. The error for a name that does not exist gives the
-// names that come nearest to it. A module that is not in the module cache is downloaded first.
-func (t *Tree) Find(r Ref) (Location, error) {
+// names that come nearest to it. A module that is not in the module cache is downloaded first, until
+// ctx ends.
+func (t *Tree) Find(ctx context.Context, r Ref) (Location, error) {
 	if r.Package == "" || r.Func == "" {
 		return Location{}, fmt.Errorf("the reference %q is incomplete: it needs an import path and a declaration", r.String())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
-	defer cancel()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p, err := t.parse(ctx, r.Package)
@@ -102,7 +101,11 @@ func (t *Tree) files(ctx context.Context, pkg string, mode parser.Mode) (module,
 		if e.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		if match, err := build.Default.MatchFile(dir, name); err != nil || !match {
+		match, err := build.Default.MatchFile(dir, name)
+		if err != nil {
+			return module{}, nil, fmt.Errorf("reading package %s: whether a build compiles one of its files: %w", pkg, err)
+		}
+		if !match {
 			continue
 		}
 		src, err := os.ReadFile(filepath.Join(dir, name))

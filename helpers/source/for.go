@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"golang.org/x/mod/modfile"
 )
 
 // For is the source of a kube-apiserver of any version, such as the "v1.34.4" that a prebuilt one
@@ -24,7 +26,7 @@ func For(ctx context.Context, version string) (*Tree, error) {
 		return nil, err
 	}
 	version = "v" + strings.TrimPrefix(version, "v")
-	tree, err := pinnedIn(ctx, repo, version)
+	tree, err := pinnedIn(repo, version)
 	var notPinned *notPinnedError
 	if !errors.As(err, &notPinned) {
 		return tree, err
@@ -35,13 +37,10 @@ func For(ctx context.Context, version string) (*Tree, error) {
 		return nil, fmt.Errorf("%w: %q does not name a release of Kubernetes, so it does not say which source it was built from: give one with its patch number, such as v1.34.4", ErrNoSource, version)
 	}
 	released, err := releasedWith(ctx, repo, version, "v0"+parts[1])
-	if err != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%w: kube-apiserver %s is not pinned, and its source could not be downloaded: %w", ErrNoSource, version, err)
-	}
 	if err != nil {
 		return nil, err
 	}
-	root, err := requirements(ctx, repo)
+	root, err := rootModule(repo)
 	if err != nil {
 		return nil, err
 	}
@@ -62,25 +61,28 @@ func releasedWith(ctx context.Context, repo, version, staging string) (moduleSou
 		return ask(ctx, dir, query)
 	}
 	m, err := outside(ctx, download, apiserver+"@"+staging)
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: kube-apiserver %s is not pinned, and its source could not be downloaded: %w", ErrNoSource, version, err)
+	}
 	if err != nil {
 		return moduleSource{}, err
 	}
-	file, err := readGoMod(ctx, m.goMod)
+	file, err := readGoMod(m.goMod, modfile.ParseLax)
 	if err != nil {
-		return moduleSource{}, err
+		return moduleSource{}, fmt.Errorf("reading what %s %s requires: %w", apiserver, staging, err)
 	}
 	versions := make(map[string]string)
 	for _, r := range file.Require {
-		versions[r.Path] = r.Version
+		versions[r.Mod.Path] = r.Mod.Version
 	}
 	pins, err := filepath.Glob(filepath.Join(repo, "helpers", "kubeapiserver", "v*", "go.mod"))
 	if err != nil {
-		return moduleSource{}, err
+		return moduleSource{}, fmt.Errorf("looking for the modules that pin a kube-apiserver: %w", err)
 	}
 	for _, pin := range pins {
-		file, err := readGoMod(ctx, pin)
+		file, err := readGoMod(pin, modfile.Parse)
 		if err != nil {
-			return moduleSource{}, err
+			return moduleSource{}, fmt.Errorf("reading which modules are staging modules: %w", err)
 		}
 		// The modules that a pin replaces are the staging modules.
 		for _, r := range file.Replace {

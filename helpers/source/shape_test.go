@@ -2,12 +2,14 @@ package source
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -125,8 +127,57 @@ const Limit = 3
 		"Limit":           {Func: "Limit", Line: 17},
 	} {
 		found.Module, found.Version, found.File = "example.org/app", "v1.0.0", "app.go"
-		at, err := tree.Find(Func("example.org/app", asked))
+		at, err := tree.Find(t.Context(), Func("example.org/app", asked))
 		require.NoError(t, err)
 		assert.Equal(t, found, at)
+	}
+}
+
+func TestAFileThatNoBuildCanReadIsNotLeftOut(t *testing.T) {
+	root := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "example.org", "app"), 0o700))
+	for name, src := range map[string]string{"app.go": "package app\n", "more.go": "//go:build linux &&\n\npackage app\n\nfunc F() {}\n"} {
+		require.NoError(t, os.WriteFile(filepath.Join(root, "example.org", "app", name), []byte(src), 0o600))
+	}
+	_, err := treeIn(root, "example.org/app").Find(t.Context(), Func("example.org/app", "F"))
+	require.ErrorContains(t, err, "reading package example.org/app")
+	assert.ErrorContains(t, err, "more.go")
+}
+
+// A download that does not come to its end is given up with the context of whoever asked.
+func TestADownloadEndsWithTheContextOfWhoAsked(t *testing.T) {
+	begun := make(chan struct{})
+	tree := &Tree{version: "v0", sources: []moduleSource{{
+		paths: []string{"example.org/app"},
+		locate: func(ctx context.Context, _ string) (module, error) {
+			begun <- struct{}{}
+			select {
+			case <-ctx.Done():
+				return module{}, context.Cause(ctx)
+			case <-t.Context().Done():
+				return module{}, errors.New("the context of whoever asked did not end the download")
+			}
+		},
+	}}}
+	for name, ask := range map[string]func(context.Context) error{
+		"Find": func(ctx context.Context) error { _, err := tree.Find(ctx, Func("example.org/app", "F")); return err },
+		"Transaction": func(ctx context.Context) error {
+			_, err := tree.Transaction(ctx, Func("example.org/app", "F"))
+			return err
+		},
+	} {
+		ctx, giveUp := context.WithCancelCause(context.WithoutCancel(t.Context()))
+		answer := make(chan error, 1)
+		go func() { answer <- ask(ctx) }()
+		<-begun
+		enough := errors.New("enough of it")
+		giveUp(enough)
+		select {
+		case err := <-answer:
+			require.ErrorIs(t, err, enough, name)
+			require.NotErrorIs(t, err, ErrNoSource, name)
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s waits for a download that nobody waits for any more", name)
+		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 // thing does. Etcd's client is known by the import path go.etcd.io/etcd/client/v3, which Kubernetes
 // has used since 1.22.
 func (t *Tree) Transaction(ctx context.Context, start Ref) (Chain, error) {
-	at, err := t.Find(start)
+	at, err := t.Find(ctx, start)
 	if err != nil {
 		return Chain{}, fmt.Errorf("the way to etcd's compare breaks where it begins: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"go/token"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/mod/modfile"
 )
 
 // ErrNoSource is wrapped by every error that comes of source which is neither in the module cache
@@ -83,16 +86,16 @@ func (t *Tree) Version() string { return t.version }
 // Versions come from the nested module helpers/kubeapiserver/v1.37, and from the root module for
 // what Kubernetes does not require (controller-runtime, etcd's server). Source that is not in the
 // module cache yet is downloaded when it is first needed and checked against go.sum.
-func Pinned(ctx context.Context, version string) (*Tree, error) {
+func Pinned(version string) (*Tree, error) {
 	repo, err := findRepo()
 	if err != nil {
 		return nil, err
 	}
-	return pinnedIn(ctx, repo, version)
+	return pinnedIn(repo, version)
 }
 
 // pinnedIn is Pinned for the repository at repo.
-func pinnedIn(ctx context.Context, repo, version string) (*Tree, error) {
+func pinnedIn(repo, version string) (*Tree, error) {
 	parts := strings.SplitN("v"+strings.TrimPrefix(version, "v"), ".", 3)
 	if len(parts) < 2 {
 		return nil, fmt.Errorf("%q is not a version of Kubernetes: write it as v1.37 or v1.37.2", version)
@@ -100,29 +103,25 @@ func pinnedIn(ctx context.Context, repo, version string) (*Tree, error) {
 	version = strings.Join(parts, ".")
 	minor := parts[0] + "." + parts[1]
 	dir := filepath.Join(repo, "helpers", "kubeapiserver", minor)
-	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
+	file, err := readGoMod(filepath.Join(dir, "go.mod"), modfile.Parse)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &notPinnedError{version: version, folder: "helpers/kubeapiserver/" + minor}
 	}
-	file, err := readGoMod(ctx, filepath.Join(dir, "go.mod"))
 	if err != nil {
 		return nil, fmt.Errorf("reading which version helpers/kubeapiserver/%s pins: %w", minor, err)
 	}
-	pin := file.version(kubernetes)
+	pin := pinnedVersion(file, kubernetes)
 	if pin == "" {
 		return nil, fmt.Errorf("helpers/kubeapiserver/%s/go.mod does not require %s: a pin names its version there", minor, kubernetes)
 	}
 	if len(parts) == 3 && version != pin {
 		return nil, &notPinnedError{version: version, folder: "helpers/kubeapiserver/" + minor, pinned: pin}
 	}
-	nested, err := requirements(ctx, dir)
+	root, err := rootModule(repo)
 	if err != nil {
 		return nil, err
 	}
-	root, err := requirements(ctx, repo)
-	if err != nil {
-		return nil, err
-	}
-	return &Tree{version: pin, sources: []moduleSource{nested, root}}, nil
+	return &Tree{version: pin, sources: []moduleSource{requirements(dir, file), root}}, nil
 }
 
 // notPinnedError says that no nested module pins a version.
@@ -154,14 +153,19 @@ func findRepo() (string, error) {
 	}
 }
 
-// requirements are the modules that the go.mod in dir requires, replacements applied.
-func requirements(ctx context.Context, dir string) (moduleSource, error) {
-	paths, err := required(ctx, filepath.Join(dir, "go.mod"))
+// rootModule is what the root module of the repository at repo requires.
+func rootModule(repo string) (moduleSource, error) {
+	file, err := readGoMod(filepath.Join(repo, "go.mod"), modfile.Parse)
 	if err != nil {
-		return moduleSource{}, err
+		return moduleSource{}, fmt.Errorf("reading what this repository requires: %w", err)
 	}
+	return requirements(repo, file), nil
+}
+
+// requirements are the modules that file, the go.mod in dir, requires, replacements applied.
+func requirements(dir string, file *modfile.File) moduleSource {
 	return moduleSource{
-		paths: paths,
+		paths: required(file),
 		goMod: func(ctx context.Context, path string) (string, error) {
 			m, err := listModule(ctx, dir, path)
 			return m.goMod, err
@@ -178,24 +182,25 @@ func requirements(ctx context.Context, dir string) (moduleSource, error) {
 			m.dir, m.goMod = got.dir, got.goMod
 			return m, nil
 		},
-	}, nil
-}
-
-// goModFile is what the go command prints of a go.mod file.
-type goModFile struct {
-	Require []struct{ Path, Version string }
-	Replace []struct {
-		Old, New struct{ Path, Version string }
 	}
 }
 
-// version is the version of a module that the file requires, replaced or not; empty if it requires
-// none.
-func (f goModFile) version(path string) string {
+// readGoMod reads a go.mod file: by modfile.Parse one of this repository, whose replacements count, and by
+// modfile.ParseLax one of a dependency, of which the requirements are all that counts.
+func readGoMod(path string, parse func(string, []byte, modfile.VersionFixer) (*modfile.File, error)) (*modfile.File, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return parse(path, text, nil)
+}
+
+// pinnedVersion is the version of a module that a go.mod file requires, replaced or not; empty if it requires none.
+func pinnedVersion(f *modfile.File, path string) string {
 	version := ""
 	for _, r := range f.Require {
-		if r.Path == path {
-			version = r.Version
+		if r.Mod.Path == path {
+			version = r.Mod.Version
 		}
 	}
 	for _, r := range f.Replace {
@@ -206,21 +211,13 @@ func (f goModFile) version(path string) string {
 	return version
 }
 
-// readGoMod reads a go.mod file, wherever it is.
-func readGoMod(ctx context.Context, path string) (goModFile, error) {
-	var file goModFile
-	err := goJSON(ctx, filepath.Dir(path), &file, "mod", "edit", "-json", path)
-	return file, err
-}
-
 // required lists the module paths that a go.mod file requires.
-func required(ctx context.Context, goMod string) ([]string, error) {
-	file, err := readGoMod(ctx, goMod)
-	paths := make([]string, len(file.Require))
-	for i, r := range file.Require {
-		paths[i] = r.Path
+func required(f *modfile.File) []string {
+	paths := make([]string, len(f.Require))
+	for i, r := range f.Require {
+		paths[i] = r.Mod.Path
 	}
-	return paths, err
+	return paths
 }
 
 // listModule asks the go command for a module of the build list of the module in dir. The folder is
@@ -243,6 +240,8 @@ func listModule(ctx context.Context, dir, modulePath string) (module, error) {
 // download puts a module into the module cache; query is a path of the build list of the module in
 // dir, or path@version.
 func download(ctx context.Context, dir, query string) (module, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, fetchTimeout, fmt.Errorf("it took longer than %v", fetchTimeout))
+	defer cancel()
 	var m struct{ Path, Version, Dir, GoMod, Error string }
 	err := goJSON(ctx, dir, &m, "mod", "download", "-json", query)
 	if m.Error != "" && ctx.Err() == nil {

@@ -5,7 +5,7 @@
 // package holds to that: no rule of the model orders two tokens, counts with one or looks inside one.
 //
 //   - [Kind.Judge] is the model: what a server answers to one request, and what comes of it. [Model] is a
-//     [Store] that obeys it. [Mutants] are models with one rule changed, to show that a check can fail.
+//     [Store] that obeys it.
 //   - A [Trace] is a list of requests, as text that a person can read and write. [Replay] sends it to a Store,
 //     [Trace.Check] compares the answers with what the trace expects, [Compare] sends it to two Stores at once
 //     and says where they part. [Traces] are the ones that come with the package; [Draw] makes new ones.

@@ -41,7 +41,7 @@ type Answer struct {
 	Content Content // its fields
 }
 
-// Store is a system that holds versioned objects: the model, a mutant of it, a real server.
+// Store is a system that holds versioned objects: the model, a real server.
 type Store interface {
 	// Do sends one request. A refusal is an Answer; an error means that the outcome is not known.
 	Do(ctx context.Context, req Request) (Answer, error)

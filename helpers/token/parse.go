@@ -29,21 +29,6 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("%s: found %s, expected %s", where, e.Found, e.Expected)
 }
 
-// LooksLikeTrace reports whether text is meant to be a trace, however wrong it may be: its first line, comments
-// apart, begins with the word kind. An execution trace of the Go runtime, which go test's own flag -trace
-// writes, does not look like one.
-func LooksLikeTrace(text []byte) bool {
-	if !isText(text) {
-		return false
-	}
-	for line := range strings.Lines(string(text)) {
-		if words := strings.Fields(uncomment(line)); len(words) > 0 {
-			return words[0] == "kind"
-		}
-	}
-	return false
-}
-
 func isText(b []byte) bool { return utf8.Valid(b) && bytes.IndexByte(b, 0) < 0 }
 
 // ReadFile reads a trace from a file.

@@ -1,10 +1,8 @@
 package token
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
-	"runtime/trace"
 	"strings"
 	"testing"
 
@@ -138,24 +136,6 @@ func TestReadFileNamesTheFile(t *testing.T) {
 	require.Equal(t, Lease, got.Kind)
 }
 
-func TestLooksLikeTrace(t *testing.T) {
-	require.True(t, LooksLikeTrace([]byte(sample)))
-	require.True(t, LooksLikeTrace([]byte("\n\n  # x\n kind nonsense")), "a trace with a mistake is still meant as one")
-	require.False(t, LooksLikeTrace(nil))
-	require.False(t, LooksLikeTrace([]byte("kindly")))
-	require.False(t, LooksLikeTrace([]byte("package token")))
-
-	var execution bytes.Buffer
-	if err := trace.Start(&execution); err != nil {
-		t.Logf("no execution trace to try, since one is being written: %v", err)
-		execution.WriteString("go 1.26 trace\x00\x00\x00")
-	} else {
-		trace.Stop()
-	}
-	require.NotEmpty(t, execution.Bytes())
-	require.False(t, LooksLikeTrace(execution.Bytes()))
-}
-
 func TestADrawnTraceReadsBackAsItWas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		drawn := Draw(t, rapid.SampledFrom(Kinds()).Draw(t, "kind"), 3, 40)
@@ -191,9 +171,6 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("the error says nothing: %v", err)
 			}
 			return
-		}
-		if !LooksLikeTrace(text) {
-			t.Fatal("it can be read, but does not look like a trace")
 		}
 		printed := first.String()
 		second, err := Parse([]byte(printed))

@@ -66,12 +66,11 @@ type Expect struct {
 	Content Content // not nil: exactly these fields
 }
 
-// Write is whether a storage write is expected.
+// Write is whether a storage write is expected. The zero Write stands for either.
 type Write string
 
 // The expectations of a storage write.
 const (
-	Either    Write = ""
 	Wrote     Write = "wrote"
 	Unwritten Write = "unwritten"
 )
