@@ -37,6 +37,9 @@ func main() {
 
 // become replaces this process by the lab. It returns only if it could not.
 func become(args []string) error {
+	if err := gocommand.Remember(); err != nil {
+		return fmt.Errorf("noting which go command runs this: %w", err)
+	}
 	root, err := pinned.Folder(".")
 	if err != nil {
 		return err

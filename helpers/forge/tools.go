@@ -70,9 +70,12 @@ func linkTools(folder string, tools map[string]string, etcd string) (string, err
 	for name, path := range tools {
 		file := filepath.Join(folder, name)
 		var err error
-		if name == "etcdctl" {
+		switch {
+		case name == "etcdctl":
 			err = os.WriteFile(file, []byte(etcdctl(path, etcd)), 0o700)
-		} else {
+		case name == "forge" && os.Link(path, file) == nil:
+			// The lab keeps its own forge, also when those of other states of the source have taken its place.
+		default:
 			err = os.Symlink(path, file)
 		}
 		if err != nil {

@@ -74,6 +74,10 @@ func (b *builder) build(ctx context.Context) (err error) {
 		}
 		return b.explain(err, m.output())
 	}
+	if now, _, err := b.pin(); err == nil && now != b.pinned {
+		m.say("the source has changed meanwhile")
+		return errChanged
+	}
 	if err := publish(filepath.Join(work, b.Name), b.target); err != nil {
 		return b.diskError(err)
 	}
@@ -88,8 +92,8 @@ func (b *builder) build(ctx context.Context) (err error) {
 // and those of states that somebody may go back to, or that still run.
 const kept = 4
 
-// forget removes all but the newest builds of a command with sources of its own. What cannot be
-// removed only costs space.
+// forget removes all but the newest builds of a command with sources of its own, and what builds that
+// failed have left a day ago. What cannot be removed only costs space.
 func (b *builder) forget() {
 	type build struct {
 		folder string
@@ -101,8 +105,14 @@ func (b *builder) forget() {
 		return
 	}
 	for _, folder := range found {
-		if info, err := os.Stat(folder); err == nil {
+		info, err := os.Stat(folder)
+		if err != nil {
+			continue
+		}
+		if Runnable(filepath.Join(folder, b.Name)) == nil {
 			all = append(all, build{folder, info.ModTime()})
+		} else if time.Since(info.ModTime()) > 24*time.Hour { // else somebody may be building into it
+			os.RemoveAll(folder)
 		}
 	}
 	slices.SortFunc(all, func(x, y build) int { return y.at.Compare(x.at) })
@@ -171,6 +181,11 @@ func publish(from, to string) error {
 	if err := f.Sync(); err != nil {
 		return err
 	}
+	if info, err := os.Stat(to); err == nil && info.IsDir() { // nobody's, and no file can take its place
+		if err := os.RemoveAll(to); err != nil {
+			return err
+		}
+	}
 	return os.Rename(from, to)
 }
 
@@ -211,7 +226,8 @@ func (r goRunner) run(ctx context.Context, stdout io.Writer, args ...string) err
 // was compiled from are then found in the build cache.
 func environment(user []string, dir, work string) []string {
 	set := []string{
-		"GOFLAGS=-mod=readonly",
+		// What a version control system says of the repository decides nothing, and git may refuse to say it.
+		"GOFLAGS=-mod=readonly -buildvcs=false",
 		"GOWORK=off",
 		"GO111MODULE=on",
 		"GOOS=" + runtime.GOOS,
@@ -242,5 +258,5 @@ func (b *builder) cutOff(ctx context.Context, m *meter) error {
 		what = "the time for building %s was up"
 	}
 	return fmt.Errorf(what+" after %s (%s); Go's build cache keeps what was compiled: %s (%w)",
-		b, clock(time.Since(m.start)), m.now(), b.again(), ctx.Err())
+		b, clock(time.Since(m.start)), m.now(), b.again(), context.Cause(ctx))
 }

@@ -30,7 +30,7 @@ func Folder(rel string) (string, error) {
 	}
 	dir, ok := above(wd)
 	if !ok {
-		return "", fmt.Errorf("%s, which pins what to build, was not found from %s: run this in a checkout of the repository", rel, wd)
+		return "", fmt.Errorf("the repository, whose %s says what to build, was not found from %s: run this in a checkout of it", filepath.Join(rel, "go.mod"), wd)
 	}
 	return filepath.Join(dir, rel), nil
 }

@@ -66,7 +66,7 @@ func (b *builder) wait(ctx context.Context, file *os.File) (*lock, error) {
 				file.Close()
 			}()
 			return nil, fmt.Errorf("waiting for %s, which is building %s (%s), ended after %s: %s (%w)",
-				who, b, state, clock(time.Since(start)), b.again(), ctx.Err())
+				who, b, state, clock(time.Since(start)), b.again(), context.Cause(ctx))
 		}
 	}
 }

@@ -80,18 +80,25 @@ type Options struct {
 // An error is one sentence that says what went wrong and what to do; output of the go command that
 // needs to be seen follows it. It wraps ctx's error if ctx ended.
 func Build(ctx context.Context, t Tool, o Options) (string, error) {
-	b, err := prepare(t, o)
-	if err != nil {
-		return "", err
+	for {
+		b, err := prepare(t, o)
+		if err != nil {
+			return "", err
+		}
+		if b.built() {
+			return b.target, nil
+		}
+		if err := b.build(ctx); err == nil {
+			return b.target, nil
+		} else if !errors.Is(err, errChanged) {
+			return "", err
+		}
 	}
-	if b.built() {
-		return b.target, nil
-	}
-	if err := b.build(ctx); err != nil {
-		return "", err
-	}
-	return b.target, nil
 }
+
+// errChanged says that what was built is neither what was there before the build nor, perhaps, what is
+// there after it.
+var errChanged = errors.New("the source has changed during the build")
 
 // Built returns the path of t's executable, and whether it is there already: whether [Build] would
 // return it at once.
@@ -100,7 +107,11 @@ func Built(t Tool, o Options) (path string, ok bool, err error) {
 	if err != nil {
 		return "", false, err
 	}
-	return b.target, b.built(), nil
+	if ok = b.built(); ok && len(t.Sources) > 0 {
+		now := time.Now() // what is used is kept the longest; a failure is no matter
+		_ = os.Chtimes(b.folder, now, now)
+	}
+	return b.target, ok, nil
 }
 
 // Version returns the version of the module that provides t's package, as t's go.mod pins it.
@@ -112,6 +123,7 @@ func Version(t Tool) (string, error) {
 // builder is a Tool that was looked up: what is to be built, and where.
 type builder struct {
 	Tool
+	pinned   string // hash of what is to be built
 	version  string
 	folder   string // of this version on this platform
 	target   string // the executable in folder
@@ -131,7 +143,7 @@ func prepare(t Tool, o Options) (*builder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the folder for %s: %w", t.Name, err)
 	}
-	b := &builder{Tool: t, version: version, progress: o.Progress}
+	b := &builder{Tool: t, pinned: pin, version: version, progress: o.Progress}
 	b.folder = filepath.Join(cache, b.folderName(pin))
 	b.target = filepath.Join(b.folder, t.Name)
 	if b.progress == nil {
@@ -203,13 +215,22 @@ func (t Tool) hashSources(h io.Writer, f *modfile.File) error {
 			source = filepath.Join(t.Module, source)
 		}
 		err := filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == ".git"):
-				return filepath.SkipDir
-			case !entry.Type().IsRegular() || strings.HasSuffix(path, "_test.go"):
+			}
+			name := entry.Name()
+			// The go command does not look at these either; an editor leaves them.
+			if path != source && (name == "testdata" || name[0] == '.' || name[0] == '_' || strings.HasSuffix(name, "~")) {
+				if entry.IsDir() {
+					return filepath.SkipDir
+				}
 				return nil
+			}
+			if strings.HasSuffix(name, "_test.go") {
+				return nil
+			}
+			if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+				return err
 			}
 			text, err := os.ReadFile(path)
 			fmt.Fprintf(h, "%s\n%d\n%s\n", path, len(text), text)

@@ -332,11 +332,17 @@ func TestACommandOfTheRepositoryIsBuiltOnceForEachStateOfItsSource(t *testing.T)
 
 	write(t, filepath.Join(dir, "helpers/name/name_test.go"), "package name\n")
 	write(t, filepath.Join(dir, "cmd/testdata/notes"), "of a test\n")
-	assert.Equal(t, first, says("hello reader"), "tests and their data are no part of it")
+	write(t, filepath.Join(dir, "cmd/.main.go.swp"), "of an editor\n")
+	write(t, filepath.Join(dir, "cmd/main.go~"), "of another\n")
+	write(t, filepath.Join(dir, "helpers/_old/old.go"), "package old\n")
+	assert.Equal(t, first, says("hello reader"), "none of that is a part of it")
 
 	change("cmd/main.go", `" "`, `", "`)
 	says("hello, reader")
-	change("helpers/name/name.go", "reader", "teacher")
+	target := filepath.Join(dir, "name.go")
+	require.NoError(t, os.Rename(filepath.Join(dir, "helpers/name/name.go"), target))
+	require.NoError(t, os.Symlink(target, filepath.Join(dir, "helpers/name/name.go")))
+	change("name.go", "reader", "teacher")
 	says("hello, teacher")
 	change("elsewhere/hello/hello.go", `"hello"`, `"welcome"`) // go.sum does not pin what is replaced by a folder
 	says("welcome, teacher")
@@ -349,6 +355,33 @@ func TestACommandOfTheRepositoryIsBuiltOnceForEachStateOfItsSource(t *testing.T)
 	_, ok, err := Built(other, Options{CacheDir: cache})
 	require.NoError(t, err)
 	assert.False(t, ok)
+}
+
+func TestWhatChangedDuringABuildIsBuiltAgain(t *testing.T) {
+	log, underWay := slowGo(t)
+	dir, tool := own(t)
+	cache := t.TempDir()
+	before, _, err := Built(tool, Options{CacheDir: cache})
+	require.NoError(t, err)
+	built := make(chan string, 1)
+	go func() {
+		path, err := Build(t.Context(), tool, Options{CacheDir: cache})
+		assert.NoError(t, err)
+		built <- path
+	}()
+	first := underWay()
+	write(t, filepath.Join(dir, "helpers/name/name.go"), "package name\n\nconst Name = \"teacher\"\n")
+	first.release()
+	require.Eventually(t, func() bool {
+		text, err := os.ReadFile(log)
+		return err == nil && string(text) == "building\nbuilding\n"
+	}, 30*time.Second, 10*time.Millisecond, "it is built again")
+	underWay().release()
+
+	after := <-built
+	assert.NotEqual(t, before, after)
+	assert.NoFileExists(t, before, "what was built is not what was there before")
+	assert.FileExists(t, after)
 }
 
 func TestTwoThatBuildAtOnceBuildOnce(t *testing.T) {
