@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -86,39 +85,6 @@ func (b *builder) build(ctx context.Context) (err error) {
 		b.forget()
 	}
 	return nil
-}
-
-// kept is how many builds of a command with sources of its own are kept: that of the state at hand,
-// and those of states that somebody may go back to, or that still run.
-const kept = 4
-
-// forget removes all but the newest builds of a command with sources of its own, and what builds that
-// failed have left a day ago. What cannot be removed only costs space.
-func (b *builder) forget() {
-	type build struct {
-		folder string
-		at     time.Time
-	}
-	var all []build
-	found, err := filepath.Glob(filepath.Join(filepath.Dir(b.folder), b.folderName("*")))
-	if err != nil {
-		return
-	}
-	for _, folder := range found {
-		info, err := os.Stat(folder)
-		if err != nil {
-			continue
-		}
-		if Runnable(filepath.Join(folder, b.Name)) == nil {
-			all = append(all, build{folder, info.ModTime()})
-		} else if time.Since(info.ModTime()) > 24*time.Hour { // else somebody may be building into it
-			os.RemoveAll(folder)
-		}
-	}
-	slices.SortFunc(all, func(x, y build) int { return y.at.Compare(x.at) })
-	for _, old := range all[min(kept, len(all)):] {
-		os.RemoveAll(old.folder)
-	}
 }
 
 // announce says what is about to happen.

@@ -19,7 +19,6 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -197,50 +196,6 @@ func (t Tool) pin() (hash, version string, err error) {
 		err = fmt.Errorf("reading %s: %w", goMod, err)
 	}
 	return fmt.Sprintf("%x", h.Sum(nil)[:4]), version, err
-}
-
-// hashSources adds the names and contents of t's own source to a hash, and of what f replaces by a
-// folder: go.sum does not pin that. The Go version counts too, since a command of the repository is
-// rebuilt as the go command would.
-func (t Tool) hashSources(h io.Writer, f *modfile.File) error {
-	fmt.Fprintln(h, runtime.Version())
-	sources := slices.Clone(t.Sources)
-	for _, r := range f.Replace {
-		if r.New.Version == "" {
-			sources = append(sources, r.New.Path)
-		}
-	}
-	for _, source := range sources {
-		if !filepath.IsAbs(source) {
-			source = filepath.Join(t.Module, source)
-		}
-		err := filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			name := entry.Name()
-			// The go command does not look at these either; an editor leaves them.
-			if path != source && (name == "testdata" || name[0] == '.' || name[0] == '_' || strings.HasSuffix(name, "~")) {
-				if entry.IsDir() {
-					return filepath.SkipDir
-				}
-				return nil
-			}
-			if strings.HasSuffix(name, "_test.go") {
-				return nil
-			}
-			if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-				return err
-			}
-			text, err := os.ReadFile(path)
-			fmt.Fprintf(h, "%s\n%d\n%s\n", path, len(text), text)
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("reading the source of %s: %w: restore it with git checkout", t.Name, err)
-		}
-	}
-	return nil
 }
 
 func pinError(file string, err error) error {
