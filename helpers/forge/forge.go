@@ -188,6 +188,9 @@ func (o Options) check(ctx context.Context) error {
 		if err != nil && !errors.Is(err, syscall.EADDRINUSE) {
 			return fmt.Errorf("etcd cannot be served on %s: %w: give another address on loopback, such as 127.0.0.1:2379", o.EtcdAddress, err)
 		}
+		if s, none := Running(""); err != nil && none == nil && s.Etcd == "http://"+o.EtcdAddress {
+			return fmt.Errorf("a live lab (process %d) serves etcd on %s already: go on with that one, or end it first: %w", s.PID, o.EtcdAddress, err)
+		}
 		if err != nil {
 			return fmt.Errorf("etcd cannot be served on %s, something else is there already: end that, or give another port: %w", o.EtcdAddress, err)
 		}
