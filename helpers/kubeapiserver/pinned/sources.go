@@ -44,8 +44,10 @@ func (t Tool) hashSources(h io.Writer, f *modfile.File) error {
 			if strings.HasSuffix(name, "_test.go") {
 				return nil
 			}
-			if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-				return err
+			if !entry.Type().IsRegular() { // a folder, or a link that the go command follows
+				if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+					return err
+				}
 			}
 			text, err := os.ReadFile(path)
 			fmt.Fprintf(h, "%s\n%d\n%s\n", path, len(text), text)
