@@ -41,7 +41,8 @@ func prepare(t testing.TB) {
 type process struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
-	tmp    string // its TMPDIR
+	grown  chan struct{} // has an element when there is new output
+	tmp    string        // its TMPDIR
 
 	mu  sync.Mutex
 	out bytes.Buffer // what it printed
@@ -49,7 +50,7 @@ type process struct {
 
 // launch starts a command. env are further variables for it.
 func launch(tmp string, env []string, name string, args ...string) (*process, error) {
-	p := &process{cmd: exec.Command(name, args...), exited: make(chan struct{}), tmp: tmp}
+	p := &process{cmd: exec.Command(name, args...), exited: make(chan struct{}), grown: make(chan struct{}, 1), tmp: tmp}
 	p.cmd.Env = append(os.Environ(), "TMPDIR="+tmp, forge.LabVariable+"=")
 	p.cmd.Env = append(p.cmd.Env, env...)
 	p.cmd.Stdout, p.cmd.Stderr = p, p
@@ -70,6 +71,10 @@ func launch(tmp string, env []string, name string, args ...string) (*process, er
 func (p *process) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	select {
+	case p.grown <- struct{}{}:
+	default:
+	}
 	return p.out.Write(b)
 }
 
@@ -82,21 +87,23 @@ func (p *process) output() string {
 // prints waits until the output matches a pattern.
 func (p *process) prints(pattern string) error {
 	wanted := regexp.MustCompile(pattern)
-	err := until(upLimit, func() error {
+	limit := time.After(upLimit)
+	why := errors.New("its time is up")
+	for ended := false; ; {
 		if wanted.MatchString(p.output()) {
 			return nil
 		}
-		select {
-		case <-p.exited:
-			return permanent{errors.New("it has ended")}
-		default:
-			return errors.New("not yet")
+		if ended {
+			return fmt.Errorf("waiting until it prints %q: %w; it printed:\n%s", pattern, why, p.output())
 		}
-	})
-	if err != nil {
-		return fmt.Errorf("waiting until it prints %q: %w; it printed:\n%s", pattern, err, p.output())
+		select {
+		case <-p.grown:
+		case <-p.exited:
+			ended, why = true, errors.New("it has ended")
+		case <-limit:
+			ended = true
+		}
 	}
-	return nil
 }
 
 // up waits until the lab is up and returns its state.
@@ -131,17 +138,11 @@ func (p *process) kill() {
 	}
 }
 
-// permanent ends the waiting of until.
-type permanent struct{ error }
-
 // until tries until there is no error, or the limit is reached; then it returns the last one.
 func until(limit time.Duration, try func() error) error {
 	var last error
-	err := wait.PollUntilContextTimeout(context.Background(), 5*time.Millisecond, limit, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(context.Background(), 20*time.Millisecond, limit, true, func(context.Context) (bool, error) {
 		last = try()
-		if errors.As(last, new(permanent)) {
-			return false, last
-		}
 		return last == nil, nil
 	})
 	if err == nil {
