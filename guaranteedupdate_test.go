@@ -26,9 +26,9 @@ const (
 	deleteTxn = "Txn if mod_revision(key) == M then Delete else Get"
 )
 
-func TestTheSourceOfAnUpdateComparesTheModRevisionOfTheKey(t *testing.T) {
+func TestGU1_TheSourceOfAnUpdateComparesTheModRevisionOfTheKey(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU1", From: "D1 Do 5", Part: "what etcd is asked",
+		ID: "GU1", From: "D1 Do 5",
 		Says: "by the source, an update becomes an etcd transaction: if the mod_revision of the key is still that of the " +
 			"object which the update started from, then put, else get the current value",
 		Why: "the rule can be read, and not only be guessed from answers; here it is found by following the calls, so " +
@@ -65,17 +65,9 @@ func TestTheSourceOfAnUpdateComparesTheModRevisionOfTheKey(t *testing.T) {
 	})
 }
 
-// branch is a branch of a transaction in the source, in words.
-func branch(ops []source.Op) string {
-	if len(ops) == 0 {
-		return "nothing"
-	}
-	return fmt.Sprint(ops)
-}
-
-func TestTheWireSaysTheSameAsTheSource(t *testing.T) {
+func TestGU2_TheWireSaysTheSameAsTheSource(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU2", From: "D1 Claim", Part: "what etcd is asked",
+		ID: "GU2", From: "D1 Claim",
 		Says: "on the wire an update is one transaction with one compare: that the key's mod_revision equals the " +
 			"resourceVersion which the update started from",
 		Why:     "what the source says is also what etcd is asked; here the request itself is read",
@@ -109,9 +101,9 @@ func TestTheWireSaysTheSameAsTheSource(t *testing.T) {
 	})
 }
 
-func TestTheCompareIsOnModRevisionBecauseAVersionStartsAgain(t *testing.T) {
+func TestGU2b_TheCompareIsOnModRevisionBecauseAVersionStartsAgain(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU2b", From: "+", Part: "what etcd is asked",
+		ID: "GU2b", From: "+",
 		Says: "because mod_revision never repeats for a key, a transaction that was built for one incarnation of an object " +
 			"cannot succeed on the next one",
 		Why: "version counts from 1 again for every incarnation: a compare on it would let a write through that was " +
@@ -148,9 +140,9 @@ func TestTheCompareIsOnModRevisionBecauseAVersionStartsAgain(t *testing.T) {
 	})
 }
 
-func TestACreateAndADeleteAreTheSameTransaction(t *testing.T) {
+func TestGU3_ACreateAndADeleteAreTheSameTransaction(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU3", From: "+", Part: "what etcd is asked",
+		ID: "GU3", From: "+",
 		Says: "a create by POST is the same transaction with revision 0 and no else branch; a delete is the same with a " +
 			"delete in the then branch",
 		Why: "0 is the mod_revision of a key that does not exist, so one compare is enough for create, update and delete, " +
@@ -183,9 +175,9 @@ func TestACreateAndADeleteAreTheSameTransaction(t *testing.T) {
 	})
 }
 
-func TestTheElseBranchReturnsTheCurrentValueSoARetryReadsNothing(t *testing.T) {
+func TestGU4_TheElseBranchReturnsTheCurrentValueSoARetryReadsNothing(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU4", From: "D1 Do 5, Expect 3", Part: "the else branch",
+		ID: "GU4", From: "D1 Do 5, Expect 3",
 		Says: "a failed compare brings the current value back in its else branch, and the apiserver goes on from that: " +
 			"between the failed transaction and the next there is no read, and the next compares what the else branch returned",
 		Why: "losing a race costs one round trip to etcd and not two; and what the else branch says is believed, even that " +
@@ -220,9 +212,9 @@ func TestTheElseBranchReturnsTheCurrentValueSoARetryReadsNothing(t *testing.T) {
 	})
 }
 
-func TestAPatchWithoutATokenNeverLeaksAConflict(t *testing.T) {
+func TestGU4b_APatchWithoutATokenNeverLeaksAConflict(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU4b", From: "+", Part: "the else branch",
+		ID: "GU4b", From: "+",
 		Says: "a patch or an apply that carries no token is never answered with the conflict of a race lost for the object " +
 			"itself, in whatever format and however many rivals win before it: each loss is one more transaction",
 		Why: "whoever sees that conflict from a patch should look for a token in what was sent, and not for a race in " +
@@ -269,9 +261,9 @@ func TestAPatchWithoutATokenNeverLeaksAConflict(t *testing.T) {
 	})
 }
 
-func TestAnUpdateStartsFromTheCacheAndTheCompareCatchesAStaleCopy(t *testing.T) {
+func TestGU5_AnUpdateStartsFromTheCacheAndTheCompareCatchesAStaleCopy(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU5", From: "+", Part: "the cache",
+		ID: "GU5", From: "+",
 		Says: "in the good case an update does not read etcd at all: it starts from the copy in the apiserver's watch " +
 			"cache, and if that copy is stale, the compare finds it out",
 		Why: "an update costs etcd one round trip, and a cache that lags makes it slower, never wrong: only the compare " +
@@ -307,9 +299,9 @@ func TestAnUpdateStartsFromTheCacheAndTheCompareCatchesAStaleCopy(t *testing.T) 
 	})
 }
 
-func TestWhatACachedCopyWouldRefuseIsReadOnceMoreBeforeItIsRefused(t *testing.T) {
+func TestGU5b_WhatACachedCopyWouldRefuseIsReadOnceMoreBeforeItIsRefused(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU5b", From: "+", Part: "the cache",
+		ID: "GU5b", From: "+",
 		Says: "an error that follows from a cached copy, and a change that is none to it, are not believed before the key " +
 			"was read from etcd",
 		Why: "a compare protects what is written; a refusal and a no-op write nothing, so they are checked by a read: a " +
@@ -348,9 +340,9 @@ func TestWhatACachedCopyWouldRefuseIsReadOnceMoreBeforeItIsRefused(t *testing.T)
 	})
 }
 
-func TestANoOpNeverBecomesATransaction(t *testing.T) {
+func TestGU6_ANoOpNeverBecomesATransaction(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU6", From: "+", Part: "requests that change nothing",
+		ID: "GU6", From: "+",
 		Says: "a request that changes no stored byte never becomes a transaction: one read to be sure, and the answer is 200 with " +
 			"the number that the object already has",
 		Why: "a 200 does not mean that something was stored; to change a field and to change it back, however, are two " +
@@ -394,9 +386,9 @@ func TestANoOpNeverBecomesATransaction(t *testing.T) {
 	})
 }
 
-func TestAStaleTokenIsRefusedEvenIfNothingWouldChange(t *testing.T) {
+func TestGU6b_AStaleTokenIsRefusedEvenIfNothingWouldChange(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU6b", From: "+", Part: "requests that change nothing",
+		ID: "GU6b", From: "+",
 		Says: "a stale token is refused even when the content is that which is stored: the token is looked at before the " +
 			"content is",
 		Why:     "that nothing would change is no answer to the question whether the sender has seen the newest version",
@@ -429,9 +421,9 @@ func TestAStaleTokenIsRefusedEvenIfNothingWouldChange(t *testing.T) {
 	})
 }
 
-func TestARepeatedApplyDoesNotEvenRenewItsTime(t *testing.T) {
+func TestGU6c_ARepeatedApplyDoesNotEvenRenewItsTime(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU6c", From: "+", Part: "requests that change nothing",
+		ID: "GU6c", From: "+",
 		Says: "an apply that is repeated years later writes nothing: the time in managedFields is not brought up to date " +
 			"unless something else is",
 		Why: "a controller may apply what it wants as often as it likes; and the time says when a manager last changed " +
@@ -469,9 +461,9 @@ func TestARepeatedApplyDoesNotEvenRenewItsTime(t *testing.T) {
 	})
 }
 
-func TestAResourceVersionPreconditionIsATransactionThatComparesModRevision(t *testing.T) {
+func TestGU7_AResourceVersionPreconditionIsATransactionThatComparesModRevision(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU7", From: "D1 Write down", Part: "the precondition",
+		ID: "GU7", From: "D1 Write down",
 		Says: "a resourceVersion precondition is a Txn whose compare is on mod_revision",
 		Why: "this is the sentence that the document asks its reader to complete; the source and the wire complete it " +
 			"with the same word",
@@ -503,9 +495,9 @@ func TestAResourceVersionPreconditionIsATransactionThatComparesModRevision(t *te
 	})
 }
 
-func TestWhatTheServerReadsInAToken(t *testing.T) {
+func TestGU7b_WhatTheServerReadsInAToken(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU7b", From: "+", Part: "the precondition",
+		ID: "GU7b", From: "+",
 		Says: "what the server reads in the token of a replace is a number to be equal to: leading zeros make no difference, " +
 			"\"0\" is no token at all, and what is no number is answered with 500; the precondition of a delete is compared " +
 			"as text, and each of these is 409",
@@ -558,9 +550,9 @@ func TestWhatTheServerReadsInAToken(t *testing.T) {
 	})
 }
 
-func TestTheCompareIsWhatSavesTheRivalsWrite(t *testing.T) {
+func TestGU8_TheCompareIsWhatSavesTheRivalsWrite(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU8", From: "+", Part: "what the compare buys",
+		ID: "GU8", From: "+",
 		Says: "of two patches of one object that race, neither is lost: the compare finds out that the second was made " +
 			"from an old copy, and it is made again",
 		Why: "take the compare out, and nothing fails: both clients are told 200, no log has a line about it, and the " +
@@ -592,9 +584,9 @@ func TestTheCompareIsWhatSavesTheRivalsWrite(t *testing.T) {
 	})
 }
 
-func TestWithoutTheElseBranchARacedWriteEndsInAnErrorOfTheServer(t *testing.T) {
+func TestGU8b_WithoutTheElseBranchARacedWriteEndsInAnErrorOfTheServer(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU8b", From: "+", Part: "what the compare buys",
+		ID: "GU8b", From: "+",
 		Says: "a patch and a delete that lose a race go on with what the else branch brings, and their clients never learn " +
 			"of it",
 		Why: "take the else branch out, and the data is still safe, but the server has nothing to go on with: an update is " +
@@ -626,9 +618,9 @@ func TestWithoutTheElseBranchARacedWriteEndsInAnErrorOfTheServer(t *testing.T) {
 	})
 }
 
-func TestAfterAFailedCompareTheUpdateIsDecidedAnewOnTheFreshObject(t *testing.T) {
+func TestGU9_AfterAFailedCompareTheUpdateIsDecidedAnewOnTheFreshObject(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "GU9", From: "+", Part: "what the compare buys",
+		ID: "GU9", From: "+",
 		Says: "after a failed compare a patch is made and validated anew, on the fresh object: what was allowed on the old " +
 			"one may now be refused",
 		Why: "a retry by the server is a new decision, and no replay of the old bytes: a rule that the rival has just put " +
@@ -658,4 +650,12 @@ func TestAfterAFailedCompareTheUpdateIsDecidedAnewOnTheFreshObject(t *testing.T)
 		l.Sends(sent, "the patch that is refused at its second try, with the rival's transaction", "2 Txn")
 		l.Stored(shelf, "color=red")
 	})
+}
+
+// branch is a branch of a transaction in the source, in words.
+func branch(ops []source.Op) string {
+	if len(ops) == 0 {
+		return "nothing"
+	}
+	return fmt.Sprint(ops)
 }

@@ -23,9 +23,9 @@ import (
 	"modrev/helpers/world"
 )
 
-func TestModularLabLabelsWrapAsPredicted(t *testing.T) {
+func TestML1_LabelsWrapAsPredicted(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "ML1", From: "D2 paragraph 6", Part: "the modular lab",
+		ID: "ML1", From: "D2 paragraph 6",
 		Says:    "reset with m = 8 and a = 1, the lab shows 0 to 7 and then 0 again",
 		Why:     "a label can look like a number, grow for a while, and still say nothing about how far things have come",
 		FalseIf: world.LabelsGoOn.Shows(`0 1 2 3 4 5 6 7 8`),
@@ -52,9 +52,9 @@ func TestModularLabLabelsWrapAsPredicted(t *testing.T) {
 	})
 }
 
-func TestModularLabLabelsRepeatWhateverTheModulus(t *testing.T) {
+func TestML2_LabelsRepeatWhateverTheModulus(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "ML2", From: "D2 paragraph 6, +", Part: "the modular lab",
+		ID: "ML2", From: "D2 paragraph 6, +",
 		Says: "for any m and a the labels repeat after m / gcd(a, m) steps, and no order of labels agrees with the order " +
 			"of the steps",
 		Why:     "no cleverness in comparing labels brings back what the labels do not say",
@@ -96,9 +96,9 @@ func TestModularLabLabelsRepeatWhateverTheModulus(t *testing.T) {
 	})
 }
 
-func TestTokensThatLookLikeNumbersPromiseNothing(t *testing.T) {
+func TestML3_TokensThatLookLikeNumbersPromiseNothing(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "ML3", From: "D2 paragraph 6", Part: "the modular lab",
+		ID: "ML3", From: "D2 paragraph 6",
 		Says: "Kubernetes' tokens are not modelled by the lab and do not wrap at eight; but what they look like is no " +
 			"contract: compared as text, their order flips where the number of digits changes",
 		Why:     "a client that compares tokens as text works for years, and stops on the day on which a digit is added",
@@ -125,9 +125,9 @@ func TestTokensThatLookLikeNumbersPromiseNothing(t *testing.T) {
 	})
 }
 
-func TestASleepingWriterIsLetInWhereTokensWrap(t *testing.T) {
+func TestML4_ASleepingWriterIsLetInWhereTokensWrap(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "ML4", From: "D2 paragraph 6, +", Part: "the modular lab",
+		ID: "ML4", From: "D2 paragraph 6, +",
 		Says: "where tokens are labels modulo 8, a writer that sleeps for exactly eight writes is let in and eight updates " +
 			"are gone; the real server refuses it, after eight writes and after eight hundred",
 		Why: "equal tokens must mean that nothing happened in between; a token that comes again means it no more (this is " +
@@ -152,9 +152,9 @@ func TestASleepingWriterIsLetInWhereTokensWrap(t *testing.T) {
 	})
 }
 
-func TestEqualityTokenTraceOfTheDocument(t *testing.T) {
+func TestML5_TheTraceOfTheDocument(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "ML5", From: "D2 paragraph 6", Part: "equality tokens",
+		ID: "ML5", From: "D2 paragraph 6",
 		Says: "the document's trace (read, read, write, refused write, read again, recompute, write) has the same answers " +
 			"from the model, which knows of tokens only whether they are equal, and from the real server",
 		Why:     "a client that needs no more than that keeps working whatever tokens look like tomorrow",
@@ -172,9 +172,9 @@ func TestEqualityTokenTraceOfTheDocument(t *testing.T) {
 	})
 }
 
-func TestEqualityTokenTracesOfTheBook(t *testing.T) {
+func TestML5b_TheTracesOfTheBook(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "ML5b", From: "+", Part: "equality tokens",
+		ID: "ML5b", From: "+",
 		Says: "every trace that comes with the book has the same answers from the model and from the real server: status, " +
 			"reason, whether something was stored, and which tokens are equal",
 		Why:     "what the chapters show one at a time holds in any combination of them",
@@ -194,12 +194,12 @@ func TestEqualityTokenTracesOfTheBook(t *testing.T) {
 }
 
 // A trace of your own: go test -v -run EqualityTokenTrace . -replay=FILE
-func TestEqualityTokenTraceOfTheReader(t *testing.T) {
+func TestML5d_TheTraceOfTheReader(t *testing.T) {
 	if lesson.Replays(t) {
 		return
 	}
 	lesson.Prove(t, lesson.Claim{
-		ID: "ML5d", From: "+", Part: "equality tokens",
+		ID: "ML5d", From: "+",
 		Says: "a trace is text: whatever a reader writes into a file is played against the model and the real server, and " +
 			"a line that cannot be read is named by its number",
 		Why:     "who doubts an answer can ask",
@@ -217,9 +217,9 @@ func TestEqualityTokenTraceOfTheReader(t *testing.T) {
 	})
 }
 
-func TestEqualityTokenTracesThatNobodyWrote(t *testing.T) {
+func TestML5c_TracesThatNobodyWrote(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "ML5c", From: "+", Part: "equality tokens",
+		ID: "ML5c", From: "+",
 		Says: "traces that are drawn by chance (create, get, replace, patch, delete; with the current, an old, a future, " +
 			"another object's and no token; with and without uid) have the same answers from the model and the real server",
 		Why: "a rule that was forgotten shows itself sooner or later, and then a trace that shows it, as short as a few " +

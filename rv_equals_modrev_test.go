@@ -4,7 +4,6 @@
 package modrev
 
 import (
-	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -23,48 +22,86 @@ import (
 	"modrev/helpers/world"
 )
 
-// chapters is the book in reading order.
-var chapters = []lesson.Chapter{
+// book is the lessons in reading order.
+var book = lesson.Book{
 	{
-		File: "rv_equals_modrev_test.go", Title: "resourceVersion is mod_revision",
+		Title: "resourceVersion is mod_revision",
 		Intro: "etcd counts the transactions that change something; the count is called the revision. For every key it keeps the revision of the " +
 			"last write to it, the mod_revision. This chapter shows that metadata.resourceVersion is that number, for objects, " +
 			"lists and watches, and what follows when a revision is shared, old, or gone.",
+		Parts: []lesson.Part{
+			{Title: "one object", Lessons: "RV1 RV2 RV3 RV4 RV5"},
+			{Title: "what a write is", Lessons: "RV8 RV8b RV9 RV12"},
+			{Title: "lists and watches", Lessons: "RV6 RV7 RV10 RV11"},
+		},
 	},
 	{
-		File: "conflict_test.go", Title: "conflict",
+		Title: "conflict",
 		Intro: "A client that replaces an object sends the resourceVersion that it has read. This chapter shows who refuses " +
 			"a stale one, where, and with what in hand; which other refusals look like it; and what is not refused at all.",
+		Parts: []lesson.Part{
+			{Title: "who refuses", Lessons: "CF1 CF1b CF2 CF3 CF3b CF4 CF4b CF5"},
+			{Title: "without a token", Lessons: "CF6 CF6b CF15"},
+			{Title: "patches", Lessons: "CF7 CF7b CF7c CF7d CF16"},
+			{Title: "other refusals", Lessons: "CF8 CF8b CF8c CF8d CF8f CF8g"},
+			{Title: "deletes and finalizers", Lessons: "CF8e CF9 CF9b CF12 CF12b"},
+			{Title: "many writers", Lessons: "CF10 CF11 CF13 CF14"},
+		},
 	},
 	{
-		File: "guaranteedupdate_test.go", Title: "the transaction behind it",
+		Title: "the transaction behind it",
 		Intro: "What changes an object is one etcd transaction: a compare, a then branch and, except in the create of a POST, " +
 			"an else branch. This chapter reads it in the source, watches it on the wire, and takes it apart to see what each " +
 			"piece buys.",
+		Parts: []lesson.Part{
+			{Title: "what etcd is asked", Lessons: "GU1 GU2 GU2b GU3"},
+			{Title: "the else branch", Lessons: "GU4 GU4b"},
+			{Title: "the cache", Lessons: "GU5 GU5b"},
+			{Title: "requests that change nothing", Lessons: "GU6 GU6b GU6c"},
+			{Title: "the precondition", Lessons: "GU7 GU7b"},
+			{Title: "what the compare buys", Lessons: "GU8 GU8b GU9"},
+		},
 	},
 	{
-		File: "opaque_token_test.go", Title: "treat the token as opaque",
+		Title: "treat the token as opaque",
 		Intro: "Advice to people who write controllers, at work and ignored: what identifies an object, how to retry, who owns " +
 			"a field, what a cache knows, how to tell one failure from another, and what may be read into a token. Where a " +
 			"lesson says bad advice, the loss that it causes is shown. A live read is one that no cache answers: a GET " +
 			"without a resourceVersion. managedFields, in an object's metadata, says who set which field; \"ann by Update\" and " +
 			"\"ann by Apply\" are two owners: one writes with create, replace or patch, the other with server-side apply.",
+		Parts: []lesson.Part{
+			{Title: "identity", Lessons: "OT1 OT2 OT3"},
+			{Title: "replace and retry", Lessons: "OT4 OT5 OT5b OT6 OT6b OT6c OT6d OT7 OT28"},
+			{Title: "patch and ownership", Lessons: "OT8 OT8b OT9 OT9b OT29 OT10 OT10b OT10c OT30 OT31 OT11 OT12 OT12b"},
+			{Title: "status", Lessons: "OT13 OT14 OT15"},
+			{Title: "caches", Lessons: "OT16 OT16b OT16c OT16d OT40 OT41 OT17"},
+			{Title: "telling errors apart", Lessons: "OT20 OT21 OT21d OT24"},
+			{Title: "answers that get lost", Lessons: "OT21b OT21c OT22 OT23 OT23b OT23c"},
+			{Title: "names that are used again", Lessons: "OT25 OT25b OT26"},
+			{Title: "decisions", Lessons: "OT27 OT27b"},
+			{Title: "order", Lessons: "OT18 OT19 OT43"},
+			{Title: "fakes", Lessons: "OT42"},
+		},
 	},
 	{
-		File: "modular_lab_test.go", Title: "the modular lab, and equality tokens",
+		Title: "the modular lab, and equality tokens",
 		Intro: "A warning and its counterpart: labels that look like numbers and wrap, and a register whose tokens are only " +
 			"ever equal or not, which is all that a client needs.",
+		Parts: []lesson.Part{
+			{Title: "the modular lab", Lessons: "ML1 ML2 ML3 ML4"},
+			{Title: "equality tokens", Lessons: "ML5 ML5b ML5d ML5c"},
+		},
 	},
 }
 
-func TestMain(m *testing.M) { os.Exit(lesson.Main(m, chapters)) }
+func TestMain(m *testing.M) { os.Exit(lesson.Main(m, book)) }
 
 // CLAIMS.md says what the lessons say: it is made from them.
 func TestTheLedgerIsWhatTheLessonsClaim(t *testing.T) {
-	lesson.Ledger(t, "CLAIMS.md", chapters, t.Name())
+	lesson.Ledger(t, "CLAIMS.md", book, t.Name())
 }
 
-func TestACreatedObjectsResourceVersionIsTheModRevisionAndTheCreateRevisionOfItsKey(t *testing.T) {
+func TestRV1_ACreatedObjectsResourceVersionIsTheModRevisionAndTheCreateRevisionOfItsKey(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "RV1", From: "D1 Claim",
 		Says: "a created object's resourceVersion, its key's mod_revision and its create_revision are one number, " +
@@ -90,7 +127,7 @@ func TestACreatedObjectsResourceVersionIsTheModRevisionAndTheCreateRevisionOfIts
 	})
 }
 
-func TestResourceVersionIsTheModRevisionOfItsKey(t *testing.T) {
+func TestRV2_ResourceVersionIsTheModRevisionOfItsKey(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "RV2", From: "D1 Do 3, Expect 1",
 		Says: "after every update, an object's resourceVersion is the mod_revision of its key: the same number, not a near one; " +
@@ -132,7 +169,7 @@ func TestResourceVersionIsTheModRevisionOfItsKey(t *testing.T) {
 	})
 }
 
-func TestItIsSoForEveryKindAndForEveryStoredObject(t *testing.T) {
+func TestRV3_ItIsSoForEveryKindAndForEveryStoredObject(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "RV3", From: "D1 Claim, +",
 		Says: "resourceVersion is mod_revision for every kind, whatever its encoding and the layout of its key, " +
@@ -206,7 +243,7 @@ func TestItIsSoForEveryKindAndForEveryStoredObject(t *testing.T) {
 	})
 }
 
-func TestTheApiserverKeepsNoCounterOfItsOwn(t *testing.T) {
+func TestRV4_TheApiserverKeepsNoCounterOfItsOwn(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "RV4", From: "D1 Expect 1",
 		Says: "the apiserver keeps no counter: revisions that others spend on etcd are missing from its numbers",
@@ -237,7 +274,7 @@ func TestTheApiserverKeepsNoCounterOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestCreateRevisionEqualsModRevisionOnlyUntilTheFirstUpdate(t *testing.T) {
+func TestRV5_CreateRevisionEqualsModRevisionOnlyUntilTheFirstUpdate(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "RV5", From: "D1 Expect 4",
 		Says: "create_revision equals mod_revision only until the first update; deleted and recreated, an object starts " +
@@ -275,107 +312,7 @@ func TestCreateRevisionEqualsModRevisionOnlyUntilTheFirstUpdate(t *testing.T) {
 	})
 }
 
-func TestAListsResourceVersionIsTheStoresRevision(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "RV6", From: "D1 Expect 4",
-		Says: "a list's resourceVersion is the revision that the store has reached, not that of any item in it",
-		Why: "the number says how far the store had come when the list was true; whoever takes an item's number for " +
-			"it watches from too early",
-		FalseIf: world.ListsReportAnItemsNumber.Shows(`the list reports \d+`),
-		AlsoFalseIf: []world.World{
-			world.ListsReportTheFuture.Shows(`the list reports 1000000000, the last write was at`),
-		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*Cacher).GetList"),
-		Erratum: "the document says that a list's number is not any object's revision. It can coincide with one: " +
-			"when the newest write to the store was a write to an item of the list.",
-	}, func(l *lab.Lab) {
-		shelves := l.CustomResource()
-		for _, name := range []string{"a", "b", "c"} {
-			l.Of(shelves).Create(name, "color=red")
-		}
-		last := l.Create("something-else", "a=1")
-		var list *lab.List
-		sent := l.Record(func() { list = l.Of(shelves).List() })
-
-		table := l.Table("what", "resourceVersion")
-		for _, item := range list.Items {
-			table.Row("shelves/"+item.GetName(), item.GetResourceVersion())
-		}
-		table.Row("configmaps/something-else, written last", last.GetResourceVersion())
-		table.Row("the list of shelves", list.GetResourceVersion())
-		table.End()
-		l.Show("GET shelves: one Range says how far the cache must have come; the answer is the cache's", sent)
-
-		for _, item := range list.Items {
-			l.Expect(numberOf(list.GetResourceVersion()) > number(&item), "the list's number is higher than every item's",
-				"the list reports %s, its item %s has %s", list.GetResourceVersion(), item.GetName(), item.GetResourceVersion())
-		}
-		l.Expect(numberOf(list.GetResourceVersion()) >= number(last) && numberOf(list.GetResourceVersion()) <= l.Revision(),
-			"the list's number is a revision that the store has reached, not before the last write",
-			"the list reports %s, the last write was at %s, the store is at %d",
-			list.GetResourceVersion(), last.GetResourceVersion(), l.Revision())
-
-		newest := l.Of(shelves).Create("d", "color=red")
-		list = l.Of(shelves).List()
-		l.Blank()
-		l.Say("When the newest write of the store was to an item, the numbers may coincide: the list reports %s, "+
-			"item d has %s.", list.GetResourceVersion(), newest.GetResourceVersion())
-	})
-}
-
-func TestAListsResourceVersionIsWhereAWatchGoesOn(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "RV7", From: "D1 Expect 4, Observe",
-		Says: "a watch from a list's resourceVersion delivers exactly the later events, each under the mod_revision of " +
-			"etcd's own event and in etcd's order",
-		Why:     "list and watch fit together without a gap and without a repetition; informers are built on that",
-		FalseIf: world.AnEventIsSwallowed.Shows(`the API delivered .* etcd had .*`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*watchCache).processEvent"),
-		Answers: "#57 #58",
-	}, func(l *lab.Lab) {
-		defer l.KeepHistory()()
-		shelves := l.Of(l.CustomResource())
-		shelves.Create("before-the-list", "color=red")
-		from := shelves.List().GetResourceVersion()
-
-		a := shelves.Create("a", "color=red")
-		shelves.Set("a", "color=blue")
-		shelves.Create("b", "color=red")
-		shelves.Delete("a")
-		last := shelves.Create("last", "color=red")
-
-		ofAPI := shelves.Watch(from).Until(last.GetResourceVersion())
-		ofEtcd := l.WatchEtcd(l.Prefix(a), numberOf(from)).Until(number(last))
-
-		table := l.Table("event of the API", "resourceVersion", "event of etcd", "mod_revision")
-		for i := range max(len(ofAPI), len(ofEtcd)) {
-			var row [4]any
-			if i < len(ofAPI) {
-				row[0], row[1] = ofAPI[i].Type+" "+ofAPI[i].Name, ofAPI[i].ResourceVersion
-			}
-			if i < len(ofEtcd) {
-				row[2], row[3] = ofEtcd[i].Type, ofEtcd[i].ModRevision
-			}
-			table.Row(row[:]...)
-		}
-		table.End()
-
-		api, etcd := []int64{}, []int64{}
-		for _, ev := range ofAPI {
-			api = append(api, numberOf(ev.ResourceVersion))
-		}
-		for _, ev := range ofEtcd {
-			etcd = append(etcd, ev.ModRevision)
-		}
-		l.Expect(len(etcd) == 5, "five changes came after the list", "etcd had %v", etcd)
-		l.Expect(slices.Equal(api, etcd), "the watch delivers the revisions of etcd's events, all of them, in their order",
-			"the API delivered %v, etcd had %v", api, etcd)
-		l.Expect(ofAPI[3].Type == "DELETED" && ofEtcd[3].Type == "DELETE",
-			"the deletion's event carries the revision of the deletion", "it is %s at %s", ofAPI[3].Type, ofAPI[3].ResourceVersion)
-	})
-}
-
-func TestAnAcceptedPatchIsOneStorageWriteAndANoOpIsNone(t *testing.T) {
+func TestRV8_AnAcceptedPatchIsOneStorageWriteAndANoOpIsNone(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "RV8", From: "D1 Observe",
 		Says: "an accepted patch is one storage write of the object: one transaction and one PUT event; a refused write, a dry run, " +
@@ -428,7 +365,7 @@ func TestAnAcceptedPatchIsOneStorageWriteAndANoOpIsNone(t *testing.T) {
 	})
 }
 
-func TestAPatchThatChangesNothingRewritesWhatIsEncodedOtherwise(t *testing.T) {
+func TestRV8b_APatchThatChangesNothingRewritesWhatIsEncodedOtherwise(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "RV8b", From: "D1 Observe, +",
 		Says: "what counts is the bytes: a patch that changes nothing is a storage write after all when the object is stored in " +
@@ -463,7 +400,7 @@ func TestAPatchThatChangesNothingRewritesWhatIsEncodedOtherwise(t *testing.T) {
 	})
 }
 
-func TestTwoKeysOfOneEtcdTransactionShareAResourceVersion(t *testing.T) {
+func TestRV9_TwoKeysOfOneEtcdTransactionShareAResourceVersion(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "RV9", From: "D1 Rests on",
 		Says: "two keys that are written in one etcd transaction share a mod_revision, and the apiserver serves both " +
@@ -526,147 +463,7 @@ func TestTwoKeysOfOneEtcdTransactionShareAResourceVersion(t *testing.T) {
 	})
 }
 
-func TestAReadSaysHowOldItsAnswerMayBe(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "RV10", From: "+",
-		Says: "reading with a resourceVersion says how old the answer may be: none asks for the newest, \"0\" for anything " +
-			"the cache has, a number for not older than that, Exact for that snapshot; a number from the future is refused " +
-			"with 504",
-		Why: "a read is only as fresh as it was asked to be, and a page of a list stays with the revision of the first page",
-		FalseIf: world.AProxyStripsTheRevision.Shows(
-			`the list holds 3 items`),
-		AlsoFalseIf: []world.World{
-			world.ZeroAsksForTheNewest.Shows(`a list with "0" cost etcd: 1 Range`),
-			world.NotOlderThanIsIgnored.Shows(`the list not older than \d+ holds [34] items`),
-			world.EtcdUnderstatesItsRevision.Shows(`the list without a number holds 5 items`),
-		},
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*watchCache).WaitUntilFreshAndGet"),
-		Answers: "#61 #62 #65",
-	}, func(l *lab.Lab) {
-		defer l.KeepHistory()()
-		shelves := l.Of(l.CustomResource())
-		shelves.Create("a", "color=red")
-		early := shelves.Create("b", "color=red").GetResourceVersion()
-		l.Settle(shelves.Create("c", "color=red"))
-
-		table := l.Table("list with", "the cache", "items", "resourceVersion", "to etcd")
-		// list reads; if the cache is frozen, until the read is answered or waits for it.
-		list := func(title string, frozen *wire.Frozen, o metav1.ListOptions) *lab.List {
-			var list *lab.List
-			cache := ""
-			sent := l.Record(func() {
-				read := func() (err error) { list, err = shelves.TryList(o); return err }
-				if frozen == nil {
-					l.Step(read(), "listing with "+title)
-					return
-				}
-				waited, err := l.ReadBehind(frozen, "the list with "+title, read)
-				l.Step(err, "listing with "+title)
-				cache = map[bool]string{true: "lags, and is waited for", false: "lags"}[waited]
-			})
-			table.Row(title, cache, len(list.Items), list.GetResourceVersion(), sent.Summary())
-			return list
-		}
-		exact := list("Exact "+early, nil, metav1.ListOptions{ResourceVersion: early, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
-		l.Expect(len(exact.Items) == 2 && exact.GetResourceVersion() == early, "the snapshot at "+early+" holds a and b",
-			"the list holds %d items at %s", len(exact.Items), exact.GetResourceVersion())
-
-		_, frozen := shelves.CreateUnseen("d", "color=red")
-		var cached *lab.List
-		sent := l.Record(func() { cached = list(`"0"`, frozen, metav1.ListOptions{ResourceVersion: "0"}) })
-		l.Sends(sent, `a list with "0"`, "no request")
-		l.Expect(len(cached.Items) == 3, `"0" is answered with what the cache has, which is not d`,
-			`the list with "0" holds %d items`, len(cached.Items))
-		e, frozen := shelves.CreateUnseen("e", "color=red")
-		notOlder := list("NotOlderThan "+e.GetResourceVersion(), frozen, metav1.ListOptions{
-			ResourceVersion: e.GetResourceVersion(), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
-		})
-		l.Expect(len(notOlder.Items) == 5 && numberOf(notOlder.GetResourceVersion()) >= number(e),
-			"the list not older than "+e.GetResourceVersion()+" holds e", "the list not older than %s holds %d items at %s",
-			e.GetResourceVersion(), len(notOlder.Items), notOlder.GetResourceVersion())
-		_, frozen = shelves.CreateUnseen("f", "color=red")
-		newest := list("nothing", frozen, metav1.ListOptions{})
-		l.Expect(len(newest.Items) == 6, "a list without a number is current",
-			"the list without a number holds %d items", len(newest.Items))
-
-		first := list("limit 1, page 1", nil, metav1.ListOptions{Limit: 1})
-		shelves.Create("g", "color=red")
-		second := list("limit 9, page 2", nil, metav1.ListOptions{Limit: 9, Continue: first.GetContinue()})
-		table.End()
-		l.Blank()
-		l.Say("The cache is kube-apiserver's own. Where it lags, the news of the last create was kept from it until the list had " +
-			"been answered or was seen to wait.")
-		l.Expect(second.GetResourceVersion() == first.GetResourceVersion() && len(second.Items) == 5,
-			"page 2 stays with the revision of page 1, and does not know g",
-			"page 2 holds %d items at %s", len(second.Items), second.GetResourceVersion())
-
-		future := l.ReadFromTheFuture()
-		err := future.Err
-		l.Blank()
-		l.Say("A read not older than %s, which does not exist yet, waits three seconds for it and is then refused: %s",
-			future.ResourceVersion, l.Describe(err))
-		l.Refused(err, "a read from the future", http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
-		l.Expect(lab.HasCause(err, metav1.CauseTypeResourceVersionTooLarge), "the cause is ResourceVersionTooLarge",
-			"the causes are %v", lab.Causes(err))
-	})
-}
-
-func TestACompactedRevisionIsGoneAndTheWayBackIsAFreshList(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "RV11", From: "+",
-		Says: "a revision can be compacted away: once neither etcd nor the apiserver's cache has it, a read at it is " +
-			"answered with 410 Expired, and the way back is a fresh list",
-		Why:     "a token is no archive: whoever keeps one for long must be ready to start over",
-		FalseIf: world.TheStoreIgnoresTheRevision.Shows(`was accepted`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "interpretListError"),
-		Answers: "#60 #64 #65",
-	}, func(l *lab.Lab) {
-		// The apiserver serves old revisions from its own snapshots for as long as it can. So the lesson asks
-		// for a revision from before its cache of this resource began, and page 2 after that cache began anew.
-		old := l.Create("old", "a=1")
-		kind := l.CustomResource()
-		shelves := l.Of(kind)
-		exact := func() error {
-			_, err := shelves.TryList(metav1.ListOptions{
-				ResourceVersion: old.GetResourceVersion(), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
-			})
-			return err
-		}
-		before := l.Record(func() { l.Accepted(exact(), "a list at revision "+old.GetResourceVersion()) })
-		shelves.Create("a", "color=red")
-		shelves.Create("b", "color=red")
-		page1, err := shelves.TryList(metav1.ListOptions{Limit: 1})
-		l.Step(err, "listing page 1")
-		now := l.RestartCache(kind)
-
-		l.CompactTo(now)
-		after := l.Record(func() { err = exact() })
-		l.Show("GET shelves at revision "+old.GetResourceVersion()+", when there was none yet, before the compaction", before)
-		l.Show("and after it", after.Only(wire.RangeStream))
-		l.Blank()
-		l.Say("%s", l.Describe(err))
-		l.Refused(err, "a list at a compacted revision", http.StatusGone, metav1.StatusReasonExpired)
-
-		_, err = shelves.TryList(metav1.ListOptions{Limit: 1, Continue: page1.GetContinue()})
-		l.Refused(err, "page 2 of a list whose revision was compacted", http.StatusGone, metav1.StatusReasonExpired)
-		token := lab.ContinueOf(err)
-		l.Expect(token != "", "the refusal brings a new continue token", "it brings none: %s", l.Describe(err))
-		page2, err := shelves.TryList(metav1.ListOptions{Limit: 1, Continue: token})
-		l.Step(err, "going on with the new token")
-		l.Say("Page 2 of a list that was begun before is refused in the same way, with a continue token to go on with, at another "+
-			"revision: page 1 was at %s, page 2 is at %s.",
-			page1.GetResourceVersion(), page2.GetResourceVersion())
-		l.Expect(page2.GetResourceVersion() != page1.GetResourceVersion() && len(page2.Items) == 1,
-			"the new token goes on at another revision", "page 2 is at %s", page2.GetResourceVersion())
-
-		fresh := shelves.List()
-		last := shelves.Create("c", "color=red")
-		l.Expect(len(shelves.Watch(fresh.GetResourceVersion()).Until(last.GetResourceVersion())) == 1,
-			"from a fresh list, a watch goes on", "it does not")
-	})
-}
-
-func TestAWriteBehindTheApiserversBackCounts(t *testing.T) {
+func TestRV12_AWriteBehindTheApiserversBackCounts(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "RV12", From: "+",
 		Says: "a write behind the apiserver's back counts: put the same bytes into etcd, and the resourceVersion moves, a " +

@@ -4,17 +4,17 @@ import "sync"
 
 // reading is where in the book the run has come to.
 type reading struct {
-	mu         sync.Mutex
-	file, part string
+	mu            sync.Mutex
+	chapter, part int
 }
 
-// Turn says whether a lesson begins a chapter, and whether it begins a part of one, given the file and the
-// part that it stands in.
-func (p *Plane) Turn(file, part string) (newChapter, newPart bool) {
+// Turn says whether a lesson begins a chapter, and whether it begins a part of one, given the numbers of
+// the chapter and of the part that it stands in.
+func (p *Plane) Turn(chapter, part int) (newChapter, newPart bool) {
 	p.reading.mu.Lock()
 	defer p.reading.mu.Unlock()
-	newChapter = p.reading.file != file
+	newChapter = p.reading.chapter != chapter
 	newPart = newChapter || p.reading.part != part
-	p.reading.file, p.reading.part = file, part
+	p.reading.chapter, p.reading.part = chapter, part
 	return newChapter, newPart
 }

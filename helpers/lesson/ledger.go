@@ -17,7 +17,7 @@ import (
 	"testing"
 
 	"modrev/helpers/lab"
-	"modrev/helpers/notebook"
+	"modrev/helpers/record"
 	"modrev/helpers/source"
 )
 
@@ -55,14 +55,20 @@ func enter(path, test, file string, c Claim) error {
 
 var update = flag.Bool("update", false, "write CLAIMS.md anew instead of comparing it")
 
-// Chapter is one file of the book.
-type Chapter = notebook.Chapter
+// Book is the chapters in reading order, with the lessons of each.
+type Book = record.Book
+
+// Chapter is one chapter of the book.
+type Chapter = record.Chapter
+
+// Part is a part of a chapter.
+type Part = record.Part
 
 // Ledger asks every lesson of this test binary what it claims, makes the ledger from the answers, and
 // compares it with the file at path (with -update, writes that file). Tests that claim nothing are an
 // error, but for those named in apart. Lessons are asked in a process of their own, which starts no
 // control plane.
-func Ledger(t *testing.T, path string, chapters []Chapter, apart ...string) {
+func Ledger(t *testing.T, path string, book Book, apart ...string) {
 	t.Helper()
 	if os.Getenv(ledgerVariable) != "" {
 		return // this process is the one that is being asked
@@ -83,13 +89,13 @@ func Ledger(t *testing.T, path string, chapters []Chapter, apart ...string) {
 		t.Fatal(err)
 	}
 	find := func(r source.Ref) error { _, err := tree.Find(ctx, r); return err }
-	for _, p := range problems(rows, tests, apart, find) {
+	for _, p := range problems(rows, book, tests, apart, find) {
 		t.Error(p)
 	}
 	for _, problem := range unanswered(rows) {
 		t.Error(problem)
 	}
-	text := render(rows, chapters)
+	text := render(rows, book)
 	if *update {
 		if err := os.WriteFile(path, text, 0o644); err != nil {
 			t.Fatalf("writing the ledger: %v", err)
@@ -107,7 +113,7 @@ func Ledger(t *testing.T, path string, chapters []Chapter, apart ...string) {
 
 // problems says what is wrong with the lessons as a whole. tests are all tests of the binary, and apart those
 // of them that need not claim anything.
-func problems(rows []row, tests, apart []string, find func(source.Ref) error) []string {
+func problems(rows []row, book Book, tests, apart []string, find func(source.Ref) error) []string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	for _, test := range tests {
@@ -115,7 +121,18 @@ func problems(rows []row, tests, apart []string, find func(source.Ref) error) []
 			add("%s makes no claim: a test of the book is a lesson, so call lesson.Prove in it", test)
 		}
 	}
+	for _, id := range book.IDs() {
+		if !slices.ContainsFunc(rows, func(r row) bool { return r.ID == id }) {
+			add("%s is in the list of the book, and no lesson claims it", id)
+		}
+	}
 	for i, r := range rows {
+		if chapter, _, _ := book.Place(r.ID); chapter == 0 {
+			add("%s is not in the list of the book: give it a place there", r.ID)
+		}
+		if record.IDOf(r.Test) != r.ID {
+			add("%s proves %s: its name begins with Test%s_ and goes on with a sentence", r.Test, r.ID, r.ID)
+		}
 		if err := find(r.Ref); err != nil {
 			add("%s names an upstream function that is not there: %v", r.ID, err)
 		}
@@ -167,13 +184,7 @@ func self(ctx context.Context, env []string, args ...string) ([]byte, error) {
 	return cmd.CombinedOutput()
 }
 
-// number is the number in a claim's id, so that RV2 stands before RV10.
-func number(id string) int {
-	n, _ := strconv.Atoi(strings.TrimRight(strings.TrimLeft(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"), "abcdefghijklmnopqrstuvwxyz"))
-	return n
-}
-
-func render(rows []row, chapters []Chapter) []byte {
+func render(rows []row, book Book) []byte {
 	var b bytes.Buffer
 	b.WriteString("# Claims\n\n" +
 		"What this book claims, one lesson a row. The file is made from the lessons and compared by a test:\n" +
@@ -181,26 +192,22 @@ func render(rows []row, chapters []Chapter) []byte {
 		"mod_revision\", D2 is \"treat resourceVersion as an opaque token\", + is beyond the documents. Each\n" +
 		"lesson also runs in the worlds of the column *false in a world where*, and must fail there.\n" +
 		"The numbers in the column *answers* are the misconceptions below.\n")
-	for _, r := range rows {
-		if !slices.ContainsFunc(chapters, func(c Chapter) bool { return c.File == r.File }) {
-			// Not lost, and seen by whoever reads the ledger.
-			chapters = append(slices.Clip(chapters), Chapter{File: r.File, Title: "(this file is not among the chapters of the book)"})
-		}
-	}
-	for i, ch := range chapters {
+	slices.SortStableFunc(rows, func(a, b row) int {
+		_, _, first := book.Place(a.ID)
+		_, _, second := book.Place(b.ID)
+		return cmp.Compare(first, second)
+	})
+	for i, ch := range book {
 		var in []row
 		for _, r := range rows {
-			if r.File == ch.File {
+			if chapter, _, _ := book.Place(r.ID); chapter == i+1 {
 				in = append(in, r)
 			}
 		}
 		if len(in) == 0 {
 			continue
 		}
-		slices.SortStableFunc(in, func(a, b row) int {
-			return cmp.Or(cmp.Compare(a.ID[:2], b.ID[:2]), cmp.Compare(number(a.ID), number(b.ID)), cmp.Compare(a.ID, b.ID))
-		})
-		fmt.Fprintf(&b, "\n## Chapter %d · %s (`%s`)\n\n", i+1, ch.Title, ch.File)
+		fmt.Fprintf(&b, "\n## Chapter %d · %s\n\n", i+1, ch.Title)
 		b.WriteString("| id | claim | test | false in a world where | upstream | from | answers | erratum |\n")
 		b.WriteString("|---|---|---|---|---|---|---|---|\n")
 		for _, r := range in {

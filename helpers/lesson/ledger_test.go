@@ -14,30 +14,27 @@ import (
 
 func TestTheLedgerHasARowForEachLesson(t *testing.T) {
 	text := string(render([]row{
-		{ID: "RV10", Says: "ten", File: "rv_test.go", Worlds: []string{"a", "b"}, Read: "pkg F", From: "+", Test: "TestTen"},
-		{ID: "RV2", Says: "two | deux", File: "rv_test.go", CannotBend: "it is so", Read: "pkg F", From: "D1", Test: "TestTwo", Answers: "#3"},
-		{ID: "RV2b", Says: "two, again", File: "rv_test.go", Worlds: []string{"a"}},
-		{ID: "CF1", Says: "one", File: "astray_test.go", Worlds: []string{"a"}},
-	}, []Chapter{{File: "empty_test.go", Title: "nothing"}, {File: "rv_test.go", Title: "numbers"}}))
+		{ID: "RV10", Says: "ten", Worlds: []string{"a", "b"}, Read: "pkg F", From: "+", Test: "TestRV10_Ten"},
+		{ID: "RV2", Says: "two | deux", CannotBend: "it is so", Read: "pkg F", From: "D1", Test: "TestRV2_Two", Answers: "#3"},
+		{ID: "RV2b", Says: "two, again", Worlds: []string{"a"}},
+	}, Book{{Title: "nothing"}, {Title: "numbers", Parts: []Part{{Lessons: "RV2"}, {Lessons: "RV10 RV2b"}}}}))
 	_, table, _ := strings.Cut(text, "\n## ")
 	rows := strings.Split(table, "\n")
 	assert.Equal(t, []string{
-		"Chapter 2 · numbers (`rv_test.go`)", "",
+		"Chapter 2 · numbers", "",
 		"| id | claim | test | false in a world where | upstream | from | answers | erratum |",
 		"|---|---|---|---|---|---|---|---|",
-		"| RV2 | two \\| deux | TestTwo | (none is shown: it is so) | `pkg F` | D1 | #3 |  |",
+		"| RV2 | two \\| deux | TestRV2_Two | (none is shown: it is so) | `pkg F` | D1 | #3 |  |",
+		"| RV10 | ten | TestRV10_Ten | a; or b | `pkg F` | + |  |  |",
 		"| RV2b | two, again |  | a | `` |  |  |  |",
-		"| RV10 | ten | TestTen | a; or b | `pkg F` | + |  |  |",
-		"",
-		"## Chapter 3 · (this file is not among the chapters of the book) (`astray_test.go`)",
-	}, rows[:9])
-	assert.Contains(t, table, "| CF1 | one |")
+	}, rows[:7])
 }
 
 func TestWhatIsWrongWithTheLessonsAsAWholeIsSaid(t *testing.T) {
 	rows := []row{
-		{ID: "RV1", Test: "TestOne", Ref: source.Func("pkg", "F")},
-		{ID: "RV1", Test: "TestOther", Ref: source.Func("pkg", "G")},
+		{ID: "RV1", Test: "TestRV1_One", Ref: source.Func("pkg", "F")},
+		{ID: "RV1", Test: "TestRV1_Other", Ref: source.Func("pkg", "G")},
+		{ID: "RV3", Test: "TestThree", Ref: source.Func("pkg", "F")},
 	}
 	find := func(r source.Ref) error {
 		if r.Func == "G" {
@@ -45,11 +42,15 @@ func TestWhatIsWrongWithTheLessonsAsAWholeIsSaid(t *testing.T) {
 		}
 		return nil
 	}
+	book := Book{{Parts: []Part{{Lessons: "RV1 RV2"}}}}
 	assert.Equal(t, []string{
 		"TestMute makes no claim: a test of the book is a lesson, so call lesson.Prove in it",
+		"RV2 is in the list of the book, and no lesson claims it",
 		"RV1 names an upstream function that is not there: there is no G in pkg",
-		"TestOne and TestOther both claim RV1: give one of them the next number",
-	}, problems(rows, []string{"TestOne", "TestOther", "TestMute", "TestApart"}, []string{"TestApart"}, find))
+		"TestRV1_One and TestRV1_Other both claim RV1: give one of them the next number",
+		"RV3 is not in the list of the book: give it a place there",
+		"TestThree proves RV3: its name begins with TestRV3_ and goes on with a sentence",
+	}, problems(rows, book, []string{"TestRV1_One", "TestRV1_Other", "TestThree", "TestMute", "TestApart"}, []string{"TestApart"}, find))
 }
 
 func TestALessonThatIsAskedWhatItClaimsSaysSoAndDoesNothing(t *testing.T) {

@@ -35,8 +35,6 @@ type Claim struct {
 	// From is the document and the part of it that the claim comes from: "D1 Expect". Beyond the
 	// documents it is "+".
 	From string
-	// Part is the part of its chapter that the lesson belongs to, where a chapter has parts: "status".
-	Part string
 	// Says is the claim, one sentence without a full stop at its end.
 	Says string
 	// Why says what the claim is good for, or what would follow if it were false. It stands in the message of
@@ -111,7 +109,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	if err := c.check(); err != nil {
 		t.Fatal(err)
 	}
-	_, file, line, _ := runtime.Caller(1)
+	_, file, _, _ := runtime.Caller(1)
 	if path := os.Getenv(ledgerVariable); path != "" {
 		if err := enter(path, t.Name(), filepath.Base(file), c); err != nil {
 			t.Fatal(err)
@@ -129,7 +127,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 		t.Fatalf("%s was not read: %v", c.ID, err)
 	}
 
-	p.heading(c, filepath.Base(file))
+	p.heading(c)
 	p.paragraph(notebook.Capital(c.Says) + ".")
 	p.paragraph("Why it matters: " + c.Why + ".")
 	if c.Erratum != "" {
@@ -158,7 +156,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 		return
 	}
 	if reality == nil {
-		writeDown(t.Name(), filepath.Base(file), line, c, holds)
+		writeDown(t.Name(), c, holds)
 	}
 	for i, w := range c.worlds() {
 		bent := try(ctx, c, &w, steps)

@@ -5,34 +5,33 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"unsafe"
 
 	"modrev/helpers/lab"
+	"modrev/helpers/record"
 )
 
 // Main runs the lessons of a test binary in reading order, ends the control plane if one was started, and
 // returns the exit code. What is claimed of the run as a whole is checked here: that no transaction of
 // kube-apiserver writes more than one key.
-func Main(m *testing.M, chapters []Chapter) int {
+func Main(m *testing.M, book Book) int {
 	flag.Parse()
-	if err := errors.Join(takeTrace(), readTrace(), byID(), drawing()); err != nil {
+	if err := errors.Join(takeTrace(), readTrace(), drawing()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	inReadingOrder(m, chapters)
+	inReadingOrder(m, book)
 	answers, err := expected()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
 	p := lab.Shared()
-	p.Notebook().Chapters = chapters
+	p.Notebook().Book = book
 	if f := flag.Lookup("test.v"); f != nil && f.Value.String() == "true" && os.Getenv(ledgerVariable) == "" {
 		fmt.Print(legend)
 	}
@@ -76,21 +75,17 @@ func census(p *lab.Plane) {
 	}
 }
 
-// inReadingOrder puts the tests of the chapters in the order of the book. go test takes the files of a
+// inReadingOrder puts the tests in the order of the book. go test takes the files of a
 // package in alphabetical order and has no say in it; the list that it made is an unexported field of
 // testing.M. Should that field ever change, the tests run in alphabetical order and nothing else happens.
-func inReadingOrder(m *testing.M, chapters []Chapter) {
+func inReadingOrder(m *testing.M, book Book) {
 	field := reflect.ValueOf(m).Elem().FieldByName("tests")
 	if !field.IsValid() || field.Type() != reflect.TypeFor[[]testing.InternalTest]() {
 		return
 	}
 	place := func(it testing.InternalTest) int {
-		file, _ := runtime.FuncForPC(reflect.ValueOf(it.F).Pointer()).FileLine(reflect.ValueOf(it.F).Pointer())
-		i := slices.IndexFunc(chapters, func(c Chapter) bool { return c.File == filepath.Base(file) })
-		if i < 0 {
-			return len(chapters)
-		}
-		return i
+		_, _, before := book.Place(record.IDOf(it.Name))
+		return before
 	}
 	tests := *(*[]testing.InternalTest)(unsafe.Pointer(field.UnsafeAddr()))
 	slices.SortStableFunc(tests, func(a, b testing.InternalTest) int { return place(a) - place(b) })

@@ -15,10 +15,10 @@ import (
 var notebookFile = flag.String("notebook", "", "write what the documents ask the reader to write down into this `file`")
 
 // writeDown keeps what a lesson showed for the notebook of the run.
-func writeDown(test, file string, line int, c Claim, r run) {
+func writeDown(test string, c Claim, r run) {
 	book := lab.Shared().Notebook()
 	book.Add(notebook.Page{
-		File: file, Line: line, Test: test, ID: c.ID, Says: c.Says, From: c.From, Read: c.Read.String(), Why: c.Why,
+		Test: test, ID: c.ID, Says: c.Says, From: c.From, Read: c.Read.String(), Why: c.Why,
 		Erratum: c.Erratum, Lines: r.page, Steps: r.steps, Tape: r.tape,
 	})
 	for heading, lines := range r.facts {

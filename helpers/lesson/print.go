@@ -44,30 +44,27 @@ func (p printer) field(name, text string) {
 
 // heading says where in the book one is: the claim, its chapter, and the document behind it. Where a chapter
 // or a part of one begins, it says so first.
-func (p printer) heading(c Claim, file string) {
-	book := lab.Shared().Notebook()
-	n := book.Chapter(file)
+func (p printer) heading(c Claim) {
+	book := lab.Shared().Notebook().Book
+	n, m, _ := book.Place(c.ID)
 	if n > 0 && inOrder() {
-		chapter, part := lab.Shared().Turn(file, c.Part)
+		chapter, part := lab.Shared().Turn(n, m)
 		if chapter {
-			p.line("━━━ Chapter " + strconv.Itoa(n) + " · " + book.Chapters[n-1].Title + " ━━━")
+			p.line("━━━ Chapter " + strconv.Itoa(n) + " · " + book[n-1].Title + " ━━━")
 			p.line("")
-			if intro := book.Chapters[n-1].Intro; intro != "" {
+			if intro := book[n-1].Intro; intro != "" {
 				p.paragraph(intro)
 				p.line("")
 			}
 		}
-		if part && c.Part != "" {
-			p.line("── " + notebook.Capital(c.Part) + " ──")
+		if part {
+			p.line("── " + notebook.Capital(book[n-1].Parts[m-1].Title) + " ──")
 			p.line("")
 		}
 	}
 	text := c.ID
 	if n > 0 {
-		text += " · chapter " + strconv.Itoa(n)
-	}
-	if c.Part != "" {
-		text += ", " + c.Part
+		text += " · chapter " + strconv.Itoa(n) + ", " + book[n-1].Parts[m-1].Title
 	}
 	switch c.From {
 	case "+":

@@ -20,8 +20,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(Main(m, []Chapter{
-		{File: "reading_order_test.go", Title: "the order"}, {File: "prove_test.go", Title: "the sky"},
+	os.Exit(Main(m, Book{
+		{Title: "the order", Parts: []Part{{Title: "first", Lessons: "OR1"}}},
+		{Title: "the sky", Parts: []Part{{Title: "its color", Lessons: "SK1"}}},
 	}))
 }
 
@@ -192,7 +193,9 @@ func TestALessonHoldsAndFailsInTheFalseWorld(t *testing.T) {
 	assert.Equal(t, []string{
 		"━━━ Chapter 2 · the sky ━━━",
 		"",
-		"SK1 · chapter 2 · D1 Expect 1",
+		"── Its color ──",
+		"",
+		"SK1 · chapter 2, its color · D1 Expect 1",
 		"",
 		"The sky is blue, whoever looks at it and from wherever on the earth that person may look.",
 		"Why it matters: a page with a picture of the sky in it is printed in blue.",

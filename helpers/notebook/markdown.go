@@ -42,14 +42,10 @@ func (n *Notebook) Save(path string) error {
 func (n *Notebook) inOrder() []Page {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	place := func(p Page) int {
-		if chapter := n.Chapter(p.File); chapter > 0 {
-			return chapter
-		}
-		return len(n.Chapters) + 1
-	}
 	return slices.SortedFunc(maps.Values(n.pages), func(a, b Page) int {
-		return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a.Line, b.Line), cmp.Compare(a.ID, b.ID))
+		_, _, first := n.Book.Place(a.ID)
+		_, _, second := n.Book.Place(b.ID)
+		return cmp.Or(cmp.Compare(first, second), cmp.Compare(a.ID, b.ID))
 	})
 }
 
@@ -77,7 +73,7 @@ makes up.
 	}
 	chapter := ""
 	for _, p := range n.inOrder() {
-		if title := n.title(p.File); title != chapter {
+		if title := n.title(p.ID); title != chapter {
 			chapter = title
 			fmt.Fprintf(&b, "\n## %s\n", plain(chapter))
 		}
@@ -88,11 +84,11 @@ makes up.
 }
 
 // title is the heading of a chapter.
-func (n *Notebook) title(file string) string {
-	if i := n.Chapter(file); i > 0 {
-		return fmt.Sprintf("Chapter %d · %s", i, n.Chapters[i-1].Title)
+func (n *Notebook) title(id string) string {
+	if chapter, _, _ := n.Book.Place(id); chapter > 0 {
+		return fmt.Sprintf("Chapter %d · %s", chapter, n.Book[chapter-1].Title)
 	}
-	return file
+	return "Elsewhere"
 }
 
 func (p Page) write(b *strings.Builder, tapes string) {

@@ -11,13 +11,12 @@ import (
 	"slices"
 	"sync"
 
+	"modrev/helpers/record"
 	"modrev/helpers/wire"
 )
 
 // Page is what one lesson leaves in the notebook.
 type Page struct {
-	File string // the file of the lesson, one of Notebook.Chapters
-	Line int    // and where in it the lesson stands
 	Test string // the name of the test
 	ID   string // of the claim
 	Says string // the claim
@@ -31,17 +30,10 @@ type Page struct {
 	Tape    []string    // the same as text
 }
 
-// Chapter is one file of the book.
-type Chapter struct {
-	File  string // "conflict_test.go"
-	Title string
-	Intro string // a few sentences on what the chapter is about
-}
-
 // Notebook collects the pages of a run. The zero value is empty and ready; it is safe for concurrent use.
 type Notebook struct {
-	// Chapters is the book in reading order; pages stand in it. It is set before the first page is added.
-	Chapters []Chapter
+	// Book says in which order pages stand. It is set before the first page is added.
+	Book record.Book
 
 	mu    sync.Mutex
 	pages map[string]Page
@@ -90,11 +82,6 @@ func (n *Notebook) Page(id string) (Page, bool) {
 	defer n.mu.Unlock()
 	p, ok := n.pages[id]
 	return p, ok
-}
-
-// Chapter is the number of the chapter that a file holds, counted from 1; 0 if it holds none.
-func (n *Notebook) Chapter(file string) int {
-	return 1 + slices.IndexFunc(n.Chapters, func(c Chapter) bool { return c.File == file })
 }
 
 // Empty says whether nothing was written down.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"modrev/helpers/record"
 	"modrev/helpers/wire"
 )
 
@@ -196,16 +197,18 @@ func TestMermaidTakesNoNameOrTextForMoreThanThat(t *testing.T) {
 }
 
 func book() *Notebook {
-	n := &Notebook{Chapters: []Chapter{{File: "conflict_test.go", Title: "conflict"}, {File: "later_test.go", Title: "later"}}}
+	n := &Notebook{Book: record.Book{
+		{Title: "conflict", Parts: []record.Part{{Lessons: "CF10 CF2"}}}, {Title: "later", Parts: []record.Part{{Lessons: "GU1"}}},
+	}}
 	var s script
 	s.race("shelf")
-	n.Add(Page{File: "later_test.go", Line: 9, ID: "GU1", Says: "etcd`s key* <is> [a] | b", From: "+", Read: "pkg (*store).X", Why: "so"})
-	n.Add(Page{File: "elsewhere_test.go", Line: 1, ID: "ZZ1", Says: "it stands nowhere", From: "D2", Read: "x", Why: "so"})
+	n.Add(Page{ID: "GU1", Says: "etcd`s key* <is> [a] | b", From: "+", Read: "pkg (*store).X", Why: "so"})
+	n.Add(Page{ID: "ZZ1", Says: "it stands nowhere", From: "D2", Read: "x", Why: "so"})
 	n.Add(Page{
-		File: "conflict_test.go", Line: 20, ID: "CF2", Says: "an old one is refused", From: "D1 Expect 2, +", Read: "x", Why: "so",
+		ID: "CF2", Says: "an old one is refused", From: "D1 Expect 2, +", Read: "x", Why: "so",
 		Erratum: "the document says less", Lines: []string{"a  b", "```", "c"}, Steps: s.steps, Tape: []string{"writer: PUT", "    Txn"},
 	})
-	n.Add(Page{File: "conflict_test.go", Line: 10, ID: "CF10", Says: "it comes first", From: "D1 Claim; +", Read: "x", Why: "so"})
+	n.Add(Page{ID: "CF10", Says: "it comes first", From: "D1 Claim; +", Read: "x", Why: "so"})
 	n.WriteDown(PairedNumbers, "k8s=1  etcd=1", "k8s=2  etcd=2")
 	n.WriteDown(TheRefusal, `Operation cannot be fulfilled on configmaps "rv"`)
 	return n
@@ -230,7 +233,7 @@ func TestTheNotebookIsMarkdownInTheOrderOfTheBook(t *testing.T) {
 		"A race: `PUT configmaps/shelf, resourceVersion 619`:\n\n```mermaid\nsequenceDiagram\n",
 		"## Chapter 2 · later\n\n### GU1\n\nEtcd\\`s key\\* &lt;is> \\[a] \\| b.\n",
 		"*Read:* `pkg (*store).X`. Beyond the documents.",
-		"## elsewhere_test.go\n\n### ZZ1\n",
+		"## Elsewhere\n\n### ZZ1\n",
 	} {
 		next := strings.Index(text, part)
 		require.Greater(t, next, at, "%q is missing or too early in\n%s", part, text)

@@ -19,20 +19,6 @@ var asked = []string{
 	"RV2", "RV5", "RV8", "CF1", "CF2", "CF3", "CF4", "CF5", "CF8f", "CF10", "GU1", "GU7", "OT4", "OT25", "ML1",
 }
 
-// lessons are the names of the tests that prove the claims above, as the ledger has them.
-func lessons(t *testing.T) []string {
-	t.Helper()
-	ledger, err := os.ReadFile(filepath.Join("..", "..", "CLAIMS.md"))
-	require.NoError(t, err)
-	var names []string
-	for _, id := range asked {
-		row := regexp.MustCompile(`(?m)^\| ` + id + ` \| .* \| (Test\w+) \| `).FindSubmatch(ledger)
-		require.NotNil(t, row, "CLAIMS.md lists no lesson of %s", id)
-		names = append(names, string(row[1]))
-	}
-	return names
-}
-
 // read is what a run of the book leaves behind.
 type read struct {
 	notebook, folder, output string
@@ -52,14 +38,13 @@ func run(t *testing.T, binary string, args ...string) read {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "notebook.md")
-	names := lessons(t)
-	args = append([]string{"-test.run", "^(" + strings.Join(names, "|") + ")$", "-test.v", "-notebook", path}, args...)
+	args = append([]string{"-test.run", "^Test(" + strings.Join(asked, "|") + ")_", "-test.v", "-notebook", path}, args...)
 	cmd := exec.CommandContext(t.Context(), binary, args...)
 	cmd.Dir = filepath.Join("..", "..") // as go test runs it
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
-	for _, name := range names {
-		require.True(t, strings.Contains(string(out), "--- PASS: "+name+" "), "the run did not prove %s", name)
+	for _, name := range asked {
+		require.True(t, strings.Contains(string(out), "--- PASS: Test"+name+"_"), "the run did not prove %s", name)
 	}
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
