@@ -104,7 +104,6 @@ func TestCF11_NoInterleavingOfConcurrentClientsBreaksIt(t *testing.T) {
 			table.Row(row.Verb, row.Accepted, row.Conflict, row.AlreadyExists, row.NotFound, row.Other)
 		}
 		table.End()
-		l.Blank()
 		l.Say("%s.", found.Explain())
 		l.Keep("history.html", "porcupine's picture of the history, for a browser", found.Visualize)
 		l.Expect(found.Result == porcupine.Ok, "some order of the requests explains every answer", "%s", found.Explain())
@@ -184,7 +183,6 @@ func TestCF14_WritersNeedNoLockToWriteOneObject(t *testing.T) {
 		}
 		table.Row(done, len(entries), l.KV(shelf).Version-1, total, slices.Max(refusals))
 		table.End()
-		l.Blank()
 		l.Say("The entries, in the order in which the writers got through: %s.", strings.Join(entries, " "))
 
 		l.Expect(len(entries) == writers, "all entries are there", "%d of %d entries are there: %v", len(entries), writers, entries)

@@ -66,7 +66,6 @@ func TestCF8e_ADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
 		l.Expect(!there, "without its last finalizer the object is gone", "its key is still in etcd")
 		l.Accepted(step("create another under the name", create), "a create after the end")
 		table.End()
-		l.Blank()
 		l.Say("The create: %s", l.Describe(taken))
 		l.Say("The finalizer: %s", l.Describe(added))
 	})
@@ -117,7 +116,6 @@ func TestCF9_ADeleteCanSayWhatItMeans(t *testing.T) {
 		l.Stored(read, "keep=true")
 		l.Accepted(try("veto", "the same", "uid of what was read", lab.UID(read)), "the delete by uid")
 		table.End()
-		l.Blank()
 		l.Say("By uid: %s", l.Describe(err))
 		l.Say("By version: %s", l.Describe(stale))
 	})
@@ -218,7 +216,6 @@ func TestCF12_RemovingTheLastFinalizerDoesNotHonourTheToken(t *testing.T) {
 		}
 		table.End()
 		l.Show("PUT without finalizers and without a uid, overtaken by delete and create", shown)
-		l.Blank()
 		l.Say("So it is on kube-apiserver %s: deleteWithoutFinalizers passes on the uid that the replace carries, and no "+
 			"version. The safer way is to send the object as it was read, uid included.", l.Plane().Binary().Version)
 	})

@@ -63,7 +63,6 @@ func TestCF7_AFailedTestOfAJSONPatchIsInvalidAndNotAConflict(t *testing.T) {
 		l.Expect(attempts == retry.DefaultRetry.Steps, "RetryOnConflict runs its closure until its steps are spent",
 			"it ran %d times", attempts)
 		table.End()
-		l.Blank()
 		l.Say("The failed test: %s", failed)
 		l.Say("The failed replace: %s", l.Describe(err))
 		l.Stored(shelf, "color=blue")
@@ -149,7 +148,6 @@ func TestCF7c_PatchFormatsDifferInHowTheyMerge(t *testing.T) {
 		shelves := l.Of(l.CustomResource())
 		shelves.Create("shelf", "color=red")
 		_, err := shelves.TryPatch("shelf", types.StrategicMergePatchType, `{"spec":{"color":"blue"}}`)
-		l.Blank()
 		l.Say("A strategic merge patch of a custom resource: %s", l.Describe(err))
 		l.Refused(err, "a strategic merge patch of a custom resource", http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType)
 	})
@@ -206,7 +204,6 @@ func TestCF7d_ANullTokenIsNoToken(t *testing.T) {
 		refused := once("null", null)
 		l.Refused(refused, "a patch with null of a Shelf", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
 		table.End()
-		l.Blank()
 		l.Say("The Shelf: %s", l.Describe(refused))
 	})
 }
@@ -249,7 +246,6 @@ func TestCF16_AnApplyCreatesWhatIsGoneUnlessItNamesTheUID(t *testing.T) {
 		again, err := step("the same, without the uid", "")
 		l.Accepted(err, "the same apply without the uid")
 		table.End()
-		l.Blank()
 		l.Say("With the uid: %s", l.Describe(refused))
 
 		l.Expect(r.Is(http.StatusConflict, metav1.StatusReasonConflict, "uid mismatch: the provided object specified uid "+

@@ -88,7 +88,6 @@ func TestCF8_AConflictHasSeveralFaces(t *testing.T) {
 		face("create under a quota others write", err, conflict, "resourcequotas quota", "", "has been modified", "send the same create again")
 		says.End()
 		todo.End()
-		l.Blank()
 		l.Say("Where only the words differ, read the object rather than the words: its deletionTimestamp tells the first two " +
 			"apart, and its uid tells whether it is still the one that you knew. A quota's conflict names another kind than was " +
 			"written (CF8d); a delete's names ConfigMap where the others say configmaps, unless it was overtaken (CF9b).")
@@ -152,7 +151,6 @@ func TestCF8b_NotEveryRefusalIsAConflict(t *testing.T) {
 			replace(l.Client, shelf, "color=blue"))
 		table.End()
 		l.Sends(seen, "the replace without the right", "no request")
-		l.Blank()
 		l.Say("The one without the right never got as far as etcd: stale or not, it is 403.")
 	})
 }
@@ -265,7 +263,6 @@ func TestCF8d_AConflictMayBeAboutAnotherObjectThanYours(t *testing.T) {
 		// How many there are, and what is read between them, depends on how far kube-apiserver's cache has come.
 		txns := seen.Only(wire.Txn)
 		l.Show("a create under a quota that somebody else writes each time: the first of its transactions", txns[:min(1, len(txns))])
-		l.Blank()
 		l.Say("%s", l.Describe(err))
 
 		l.Refused(usedUp, "the create under a quota that is used up", http.StatusForbidden, metav1.StatusReasonForbidden)
@@ -308,7 +305,6 @@ func TestCF8f_ANameOfOnesOwnAndAGeneratedOneCanClash(t *testing.T) {
 		table.Row("generateName alone", "201", first.GetName())
 		table.Row("generateName alone, again", "201", second.GetName())
 		table.End()
-		l.Blank()
 		l.Say("%s: %s", r.CodeAndReason(), r.Message)
 		l.Expect(first.GetName() != second.GetName(), "a generated name is new each time",
 			"both are %s", first.GetName())
@@ -349,7 +345,6 @@ func TestCF8g_AnotherUIDIsAConflictThatLooksLikeAStorageError(t *testing.T) {
 		l.Stored(stranger, "color=blue")
 		l.Accepted(try("with neither", lab.WithoutUID(lab.WithToken(old, ""))), "the replace with neither")
 		table.End()
-		l.Blank()
 		l.Say("With the uid: %s", l.Describe(err))
 		l.Stored(stranger, "color=green")
 	})

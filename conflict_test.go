@@ -17,8 +17,7 @@ import (
 
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
-	"modrev/helpers/notebook"
-	"modrev/helpers/prediction"
+	"modrev/helpers/record"
 	"modrev/helpers/source"
 	"modrev/helpers/wire"
 	"modrev/helpers/world"
@@ -53,7 +52,6 @@ func TestCF1_AStaleReplaceIsRefusedAndTheRivalsWriteSurvives(t *testing.T) {
 		table.Row("writer replaces, size=large", read.GetResourceVersion(), lab.Brief(err), stored.GetResourceVersion(),
 			lab.Field(stored, "color"), lab.Field(stored, "size"))
 		table.End()
-		l.Blank()
 		l.Say("%s", l.Describe(err))
 
 		l.Conflicts(err, "the stale replace", read)
@@ -62,8 +60,8 @@ func TestCF1_AStaleReplaceIsRefusedAndTheRivalsWriteSurvives(t *testing.T) {
 		l.Stored(read, "color=blue", "size=small")
 		l.Expect(number(stored) == number(rivals), "the refused replace moved nothing",
 			"resourceVersion %s after it, %s before", stored.GetResourceVersion(), rivals.GetResourceVersion())
-		l.WriteDown(notebook.TheRefusal, "%s", l.Refusal(err, "the stale replace").Message)
-		l.WriteDown(prediction.StaleReplace, "409 Conflict")
+		l.WriteDown(record.TheRefusal, "%s", l.Refusal(err, "the stale replace").Message)
+		l.WriteDown(record.StaleReplace, "409 Conflict")
 	})
 }
 
@@ -104,7 +102,6 @@ func TestCF1b_ATokenMustBeEqualAndNotOnlyNewEnough(t *testing.T) {
 		l.Accepted(send("the current number", shelf.GetResourceVersion()), "a replace with the current number")
 		l.Accepted(send("0, when the object has moved on", "0"), "a replace with 0")
 		table.End()
-		l.Blank()
 		l.Say("The word: %s", l.Describe(err))
 	})
 }
@@ -148,12 +145,11 @@ func TestCF2_TheSameSentenceHasTwoSources(t *testing.T) {
 		table.Row("comes after the rival's write", "the apiserver's own comparison", lab.Brief(late))
 		table.Row("is overtaken by it", "the failed compare in etcd", lab.Brief(raced))
 		table.End()
-		l.Blank()
 		l.Say("Both times: %s", l.Describe(raced))
 
 		l.Conflicts(raced, "the replace that was overtaken", read)
 		l.Sends(during, "the replace that was overtaken, and the rival's patch", "2 Txn")
-		l.WriteDown(prediction.StaleReplaceCost, "1 Range")
+		l.WriteDown(record.StaleReplaceCost, "1 Range")
 	})
 }
 
@@ -185,7 +181,6 @@ func TestCF3_InARaceTheFailedCompareRefuses(t *testing.T) {
 		})
 
 		l.Show("PUT configmaps/shelf with the current token, overtaken by a rival's patch", seen)
-		l.Blank()
 		l.Say("%s", l.Describe(err))
 
 		l.Conflicts(err, "the overtaken replace", read)
@@ -196,7 +191,7 @@ func TestCF3_InARaceTheFailedCompareRefuses(t *testing.T) {
 			"the transaction compares the version that the writer had read, "+read.GetResourceVersion(), "it is %s", held)
 		l.Expect(len(held.Found) == 1 && held.Found[0].ModRevision == number(rivals),
 			"its else branch returns the rival's version, "+rivals.GetResourceVersion(), "it is %s", held)
-		l.WriteDown(prediction.RacedReplaceCost, "1 Txn")
+		l.WriteDown(record.RacedReplaceCost, "1 Txn")
 	})
 }
 
@@ -230,7 +225,6 @@ func TestCF3b_AStaleCacheCostsACompareAndNotAnUpdate(t *testing.T) {
 		table.Row("what etcd holds", rivals.GetResourceVersion(), lab.Field(rivals, "color"))
 		table.End()
 		l.Show("PUT shelves/shelf, resourceVersion "+read.GetResourceVersion(), seen)
-		l.Blank()
 		l.Say("%s", l.Describe(err))
 
 		l.Expect(number(cached) == number(read), "the cache is as stale as the writer", "the cache holds %s", cached.GetResourceVersion())
@@ -305,7 +299,7 @@ func TestCF4_AConflictingPatchRetriesAndAConflictingReplaceDoesNot(t *testing.T)
 		l.Expect(insisting == 1 && checked == 1, "with a token, it does not", "it sent %d and %d transactions", insisting, checked)
 		l.Stored(l.New("a"), "mine=new", "rival=new")
 		l.Stored(l.New("c"), "mine=new", "rival=old") // the rival's write is gone, and nobody was told
-		l.WriteDown(prediction.RacedPatchCost, "2 Txn")
+		l.WriteDown(record.RacedPatchCost, "2 Txn")
 	})
 }
 
@@ -440,9 +434,7 @@ func TestCF6_AReplaceWithoutATokenOverwritesUnlessTheKindForbidsIt(t *testing.T)
 		overwrite(lab.CustomResourceDefinition, definition)
 
 		l.Say("200, and what the rival wrote is gone, for %d kinds: %s.", len(overwritten), strings.Join(overwritten, ", "))
-		l.Blank()
 		l.Say("422 Invalid for %s. Shelf is a custom resource; kinds that are not named here were not tried.", strings.Join(refused, ", "))
-		l.Blank()
 		l.Say("The Lease: %s", l.Describe(lease))
 
 		want := []string{"Lease", "PodDisruptionBudget", "RuntimeClass", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
@@ -482,9 +474,7 @@ func TestCF6b_AReplaceOfWhatIsMissingIsRefusedUnlessTheKindCreatesIt(t *testing.
 			l.Refused(err, "a replace of a missing "+kind.Kind, http.StatusNotFound, metav1.StatusReasonNotFound)
 		}
 		l.Say("These are all kinds that kube-apiserver says it serves, and Shelf, a custom resource.")
-		l.Blank()
 		l.Say("404 NotFound for %d kinds: %s.", len(missing), strings.Join(missing, ", "))
-		l.Blank()
 		l.Say("201 Created for %d kinds: %s.", len(created), strings.Join(created, ", "))
 		l.Show("PUT of a ConfigMap", shown["ConfigMap"])
 		l.Show("PUT of a Lease", shown["Lease"])

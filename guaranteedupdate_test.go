@@ -12,8 +12,7 @@ import (
 
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
-	"modrev/helpers/notebook"
-	"modrev/helpers/prediction"
+	"modrev/helpers/record"
 	"modrev/helpers/source"
 	"modrev/helpers/wire"
 	"modrev/helpers/world"
@@ -59,9 +58,8 @@ func TestGU1_TheSourceOfAnUpdateComparesTheModRevisionOfTheKey(t *testing.T) {
 		l.Expect(chain.Retry.Again && chain.Retry.SecondRead == "", "a failed compare leads to another try without a read",
 			"%+v", chain.Retry)
 
-		l.Blank()
 		l.Say("So the Compare is on %s. It stands in %s, %s.", compare.FieldName(), compare.At.File, compare.At.Func)
-		l.WriteDown(notebook.TheCompare, "%s", compare.At)
+		l.WriteDown(record.TheCompare, "%s", compare.At)
 	})
 }
 
@@ -488,10 +486,9 @@ func TestGU7_AResourceVersionPreconditionIsATransactionThatComparesModRevision(t
 		table.Row("the request that etcd got", fmt.Sprintf("if %s(key) %s %d",
 			sent[0].Compare[0].Field, sent[0].Compare[0].Operator, sent[0].Compare[0].Value))
 		table.End()
-		l.Blank()
 		l.Say("So the sentence is: a resourceVersion precondition is a Txn whose compare is on %s.", compare.FieldName())
-		l.WriteDown(prediction.CompareField, "%s", compare.FieldName())
-		l.WriteDown(notebook.TheSentence, "a resourceVersion precondition is a Txn whose compare is on %s", compare.FieldName())
+		l.WriteDown(record.CompareField, "%s", compare.FieldName())
+		l.WriteDown(record.TheSentence, "a resourceVersion precondition is a Txn whose compare is on %s", compare.FieldName())
 	})
 }
 
@@ -543,7 +540,6 @@ func TestGU7b_WhatTheServerReadsInAToken(t *testing.T) {
 		remove("zero", "0")
 		remove("no number", "abc")
 		table.End()
-		l.Blank()
 		l.Say(`The replace with "0" was unconditional: the rival's size=9, written just before, is gone. To the replace with `+
 			`"abc" the server says: %s`, l.Describe(wrong))
 		l.Stored(shelf, "color=green")
@@ -642,7 +638,6 @@ func TestGU9_AfterAFailedCompareTheUpdateIsDecidedAnewOnTheFreshObject(t *testin
 		})
 
 		l.Show("PATCH configmaps/shelf, color=green: held until the rival had set immutable", sent)
-		l.Blank()
 		l.Say("%s", l.Describe(late))
 		l.Expect(late != nil, "the patch is refused, since the ConfigMap is immutable now",
 			"an immutable ConfigMap was changed: the transaction held what was decided on version %s", shelf.GetResourceVersion())

@@ -17,7 +17,7 @@ import (
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
 	"modrev/helpers/modular"
-	"modrev/helpers/prediction"
+	"modrev/helpers/record"
 	"modrev/helpers/source"
 	"modrev/helpers/token"
 	"modrev/helpers/world"
@@ -44,10 +44,9 @@ func TestML1_LabelsWrapAsPredicted(t *testing.T) {
 		table.Row("predicted", words(predicted))
 		table.Row("seen", words(seen))
 		table.End()
-		l.Blank()
 		l.Say("The lab is helpers/modular. What a real token is made of, etcd's revision, only grows: the function to read adds one " +
 			"for each transaction that wrote.")
-		l.WriteDown(prediction.Residues, "%s", words(seen))
+		l.WriteDown(record.Residues, "%s", words(seen))
 		l.Expect(slices.Equal(seen, predicted), "the lab shows "+words(predicted), "it shows %s", words(seen))
 	})
 }
@@ -89,7 +88,6 @@ func TestML2_LabelsRepeatWhateverTheModulus(t *testing.T) {
 			table.Row(s[0], s[1], words(labels), modular.Period(s[0], s[1]))
 		}
 		table.End()
-		l.Blank()
 		l.Say("An order of the labels would have to put every label before the next, so the first before itself. "+
 			"There is none. A reset with m = 0 is refused: %s. The lab is helpers/modular; the function to read is what orders real "+
 			"tokens, which it can because they do not come round.", refusal(modular.Reset(0, 1)))
@@ -163,11 +161,8 @@ func TestML5_TheTraceOfTheDocument(t *testing.T) {
 	}, func(l *lab.Lab) {
 		document, err := token.Load("document")
 		l.Step(err, "reading the document's trace")
-		for _, line := range strings.Split(strings.TrimSpace(document.Text), "\n") {
-			l.Line("%s", line)
-		}
+		l.Quote(strings.TrimSpace(document.Text))
 		agree(l, document.Trace)
-		l.Blank()
 		l.Say("The model and the real server give these answers, one by one.")
 	})
 }
@@ -242,7 +237,6 @@ func TestML5c_TracesThatNobodyWrote(t *testing.T) {
 			table.Row(kind, traces, requests)
 		}
 		table.End()
-		l.Blank()
 		l.Say("More of them: go test -v -run ThatNobodyWrote . -rapid.checks=200")
 	})
 }

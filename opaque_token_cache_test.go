@@ -56,7 +56,6 @@ func TestOT16_ATokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 		fromCache := attempts
 		live := write("the server", controller.Get)
 		table.End()
-		l.Blank()
 		l.Say("The controller conflicts with itself: nobody else has written. retry.DefaultRetry makes %d attempts about "+
 			"10 ms apart, and gives up. Each costs a Range because kube-apiserver's own cache is current: it sees the "+
 			"conflict itself, and reads the key before it says so (CF2, GU5b). See also OT6c and OT16d, the same with kube-apiserver's cache, and OT16b, how to wait.", fromCache)
@@ -197,7 +196,6 @@ func TestOT16d_TheApiserversOwnCacheMayBeOldToo(t *testing.T) {
 		}
 		err = try("no number", "")
 		table.End()
-		l.Blank()
 		l.Say("In OT16 a 409 costs a read, here a transaction: the stale cache lets the replace pass, and the compare in etcd fails " +
 			"(CF3b). In the last row the stale cache sees a conflict where there is none, which is not believed before the key was " +
 			"read (GU5b). A list with \"0\" is answered from the cache as well (RV10): a client that begins with one after its " +
@@ -245,7 +243,6 @@ func TestOT40_AnAnswerPutIntoACacheByHandDoesNotMakeItCurrent(t *testing.T) {
 		row("a rival writes again")
 		_, healed := controller.TryReplace(cache.Get("shelf"), "color=green")
 		table.End()
-		l.Blank()
 		l.Say("Two replaces from the cache in between: %s, %s. One after the rival's second write: %s.",
 			lab.Brief(first), lab.Brief(second), lab.Brief(healed))
 
@@ -269,7 +266,6 @@ func TestOT40_AnAnswerPutIntoACacheByHandDoesNotMakeItCurrent(t *testing.T) {
 		table.Row("the watch goes on: the rival's event", stored, went[0].To)
 		table.Row("and the controller's own", stored, went[1].To)
 		table.End()
-		l.Blank()
 		l.Say("To see one's own write, wait until the cache has reached it (OT16b), or read live.")
 		l.Expect(went[0] == lab.Move{From: stored, To: older}, "the older event takes the newer answer out of the cache",
 			"the rival's event moved the cache from %s to %s", went[0].From, went[0].To)
@@ -317,7 +313,6 @@ func TestOT41_AbsenceFromACacheIsNotAbsence(t *testing.T) {
 				children = append(children, o.GetName())
 			}
 		}
-		l.Blank()
 		l.Say("Stored: shelf-child, once; and %s. Whoever is told AlreadyExists looks whose child it is: see OT23c.", strings.Join(children, ", "))
 		l.Accepted(named[0], "the first create by name")
 		for _, err := range named[1:] {
@@ -369,7 +364,6 @@ func TestOT17_ATokenThatMovedIsNotTheConditionYouWaitFor(t *testing.T) {
 		same := l.As("painter").Set("shelf", "color=blue")
 		fence := l.Create("fence", "color=red")
 		after := watch.Next()
-		l.Blank()
 		l.Say("The painter paints it blue again: 200, resourceVersion %s as before. The next event of the watch is that of "+
 			"another object, at %s: a greater number of shelf does not come. Had shelf been stored in another "+
 			"encoding than the server's present one, it would: see RV8b. UntilWithSync in client-go waits for a condition, and "+

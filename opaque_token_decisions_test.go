@@ -55,7 +55,6 @@ func TestOT27_ARetryRepeatsADecisionOrMakesItAnew(t *testing.T) {
 		})
 		anew := scale("anew", "decide on what was read each time", func(read int) int { return read + 1 })
 		table.End()
-		l.Blank()
 		l.Say("The rival set 5 in between, and was answered 200. What is stored: %d, the rival's 5 is undone; and %d. See also "+
 			"OT4, and OT5b for a patch.", replayed, anew)
 		l.Expect(replayed == 2, "the replayed decision gives 2: the rival's 5 is undone", "the replayed decision gives %d", replayed)
@@ -102,7 +101,6 @@ func TestOT27b_AClaimFencesAnActBeforeItIsDone(t *testing.T) {
 		claimed, _ := work("claim with a write, then make", false)
 		acted, recorded := work("make, then record with a write", true)
 		table.End()
-		l.Blank()
 		l.Say("A worker that claims and then dies leaves a claim without a volume, which whoever reads it can see and finish; a " +
 			"volume whose record was refused nobody finds.")
 		l.Expect(len(claimed) == 1, "whoever claims first makes one volume in all", "%d volumes were made", len(claimed))

@@ -58,7 +58,6 @@ func TestOT20_AConflictShowsWhoseProgressItWas(t *testing.T) {
 			"color belongs to %s", l.OwnersOf(now, "color"))
 
 		again := l.Replace(now, "size=10")
-		l.Blank()
 		l.Say("The writer's change is about size, so it decides the same again, on what is there now: 200, color=%s, size=%s.",
 			lab.Field(again, "color"), lab.Field(again, "size"))
 		l.Stored(again, "color=blue", "size=10")
@@ -195,7 +194,6 @@ func TestOT21_RefusalsNeedDifferentNextSteps(t *testing.T) {
 		face("create under a busy quota", "409 Conflict, resourcequotas", answer.SendItAgain, nil, "", 0, err)
 		table.End()
 
-		l.Blank()
 		l.Say("Whoever is given one of these answers knows that this request stored nothing; an earlier attempt of it may have done so, " +
 			"one of client-go's own included (OT21c, OT22, OT23). It holds for this 504 because of its cause " +
 			"ResourceVersionTooLarge: it refuses a read, and a read stores nothing; a 504 without that cause is no answer about " +
@@ -203,7 +201,6 @@ func TestOT21_RefusalsNeedDifferentNextSteps(t *testing.T) {
 			"(OT43), or etcd's answer that got lost, and then nobody knows (OT21b); no reason and no cause tells which. A 404 from /status may mean that there is no such subresource (OT13). " +
 			"In words, the messages tell the faces of 409 apart (CF8); a program reads the object instead.")
 
-		l.Blank()
 		l.Say("The test of a JSON patch is a precondition of the client's own (if the reading shows nothing new, it is the patch " +
 			"that is wrong). RetryOnConflict does not repeat a 422 (CF7); the resourceVersion in the body of a patch is a check " +
 			"that answers 409 (CF7b). A replace after a delete is 201 where " +
@@ -215,7 +212,6 @@ func TestOT21_RefusalsNeedDifferentNextSteps(t *testing.T) {
 			steps.Row(step, step.Because())
 		}
 		steps.End()
-		l.Blank()
 		l.Say("The last two, read back and stop, are for a write without an answer: see OT21b.")
 		l.Stored(shelf, "color=red")
 		l.Stored(moved, "color=blue")
@@ -275,7 +271,6 @@ func TestOT21d_ATokenThatExpiredIsGoneForGood(t *testing.T) {
 		table.Row(fmt.Sprintf("watch from %d, %d ahead", future, ahead), fmt.Sprintf("%s %s at %s; not d, created at %s before it",
 			late[0].Type, late[0].Name, late[0].ResourceVersion, missed.GetResourceVersion()))
 		table.End()
-		l.Blank()
 		l.Say("The client knew of a and b. The list does not have b: so b was deleted, and no event will ever say so. The watch " +
 			"from the future, as with a number of another cluster, is silent until the store gets there, and has missed d. Watch " +
 			"from the list's own number; the largest of its items may be older, and the watch then repeats what the list has taken in (RV6). A 410 " +
@@ -339,9 +334,7 @@ func TestOT24_NotFoundOrAnotherIncarnation(t *testing.T) {
 			}
 		}
 		table.End()
-		l.Blank()
 		l.Say("%s", words["the uid alone"])
-		l.Blank()
 		l.Say("The stranger's color=white is overwritten by the last of them.")
 		l.Stored(stranger, "color=green")
 		l.Expect(l.Get("shelf").GetUID() == stranger.GetUID(), "what was written is the stranger's object", "it is another")

@@ -122,11 +122,9 @@ func TestOT21b_AWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 			l.Stored(o, "color=green")
 		}
 		table.End()
-		l.Blank()
 		l.Say("So a reading is final once the token that was sent is used up: the same sent again is answered 200, or 409 because " +
 			"the object has moved (OT22), and after either the first attempt fits no more. What was sent without a token may " +
 			"still come.")
-		l.Blank()
 		l.Say("At a deadline kube-apiserver answers 504; when that catches it in the middle of another answer, it breaks off " +
 			"the stream instead. The 504 with the cause ResourceVersionTooLarge (OT21) is another: it answers a read, of which " +
 			"it is known that nothing was stored. A 500 is given for a token that cannot be parsed, too, and then nothing was " +
@@ -198,7 +196,6 @@ func TestOT21c_OneCallMayBeElevenRequests(t *testing.T) {
 			return client.TryRawByDefault(http.MethodPut, client.Path("shelf"), "", body)
 		})
 		table.End()
-		l.Blank()
 		l.Say("Retry-After is in seconds, and client-go waits that long before each repetition: the first call would have taken " +
 			"10 times 10 s, had the waits not been left out here. The 503 is that of a gateway, which had passed the create on; client-go " +
 			"then meets its own object, and its caller is told AlreadyExists by the only call that he made (OT23).")
@@ -291,7 +288,6 @@ func TestOT23_AlreadyExistsMayBeYourself(t *testing.T) {
 		table.Row("attempt that made it", a, b)
 		table.Row("so it is", "mine: go on", "a stranger's: another name, or give up")
 		table.End()
-		l.Blank()
 		l.Say("%s", l.Describe(mine))
 		l.Say("%s", l.Describe(theirs))
 
@@ -337,7 +333,6 @@ func TestOT23b_ALostCreateWithAGeneratedNameMakesTwoObjects(t *testing.T) {
 		for i, o := range list {
 			names[i] = o.GetName()
 		}
-		l.Blank()
 		l.Say("Stored: %s. The client knows of %s.", strings.Join(names, ", "), second.GetName())
 		l.Expect(len(list) == 2, "two objects are stored", "%d are: %v", len(list), names)
 	})

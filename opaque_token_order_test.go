@@ -58,7 +58,6 @@ func TestOT18_TokensMayBeOrderedWithinOneResource(t *testing.T) {
 		first, second := l.Create("first", "color=red"), l.Create("second", "color=red")
 		order, err := l.Order(first.GetResourceVersion(), second.GetResourceVersion())
 		l.Step(err, "comparing what the server gave out")
-		l.Blank()
 		l.Say("Two ConfigMaps, one after the other: %s and %s, order %d.", first.GetResourceVersion(), second.GetResourceVersion(), order)
 		l.Expect(order == -1, "of two objects of one resource, the one written first has the older token", "the order is %d", order)
 	})
@@ -94,7 +93,6 @@ func TestOT19_TokensOfDifferentResourcesDoNotCompare(t *testing.T) {
 			l.Step(err, "comparing two tokens")
 			return order
 		}
-		l.Blank()
 		l.Say("Within a resource the order is that of the writes: a, b: %d; first, second: %d. Between them it is not: "+
 			"a, first: %d, although first was written after a.", compare(a, b), compare(e1, e2), compare(a, e1))
 		l.Expect(compare(a, b) == -1 && compare(e1, e2) == -1, "within a resource, what was written first is older",
@@ -164,7 +162,6 @@ func TestOT43_ATokenIsHandedBackAsItWasGiven(t *testing.T) {
 		l.Expect(slices.Equal(customs, []string{"200", "200", "422 Invalid", "422 Invalid", "500"}) && slices.Equal(customs, customPatches),
 			"a replace and a patch of a custom resource are answered 200, 200, 422 Invalid, 422 Invalid, 500",
 			"they are answered: %s; %s", strings.Join(customs, ", "), strings.Join(customPatches, ", "))
-		l.Blank()
 		l.Say("The last column is that of a replace and of a merge patch of a Shelf, a custom resource: " +
 			"a replace of it demands a token (CF6), a patch only must not say that there is none (CF7d), and 0 and \"\" are none. Of a ConfigMap, a replace " +
 			"or a patch with either carries no precondition at all: it overwrites whatever is there. The 500 says that the " +
@@ -224,7 +221,6 @@ func TestOT42_TheRulesAreNotThoseOfEveryFake(t *testing.T) {
 			l.Expect(lab.Brief(stale) == want.stale, double.Name+": a stale replace: "+want.stale, "%s: a stale replace: %s", double.Name, lab.Brief(stale))
 		}
 		table.End()
-		l.Blank()
 		l.Say("What a test says about conflicts it has to say against a real kube-apiserver.")
 	})
 }

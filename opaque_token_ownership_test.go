@@ -124,7 +124,6 @@ func TestOT8b_ADiffIsMineOnlyAgainstTheCopyThatIRead(t *testing.T) {
 		l.Accepted(patch("that, my token renewed", fresh), "the patch with a renewed token")
 		table.End()
 		l.Stored(l.Peek("shelf"), "color=white", "-size")
-		l.Blank()
 		l.Say("What is equal in both copies is not in the diff, and what differs is. So it is with the tokens: in the first and " +
 			"the third patch both copies had the same one, so the patch carries none, and nothing is checked; in the second they " +
 			"differed, so mine is in it, as a precondition. It was by luck that the second was refused.")
@@ -192,7 +191,6 @@ func TestOT9_AnUnconditionalPatchOfASharedListLosesAnEntry(t *testing.T) {
 		applied("ann", "Painted")
 		applied("bob", "Filled")
 		both := lab.Conditions(l.Of(lab.Deployment).Peek("shelf"))
-		l.Blank()
 		l.Say("Server-side apply merges such a list by the type of the condition where the kind says that its items have a "+
 			"key (listType=map): to a Deployment ann and bob each apply their condition, without a token, and stored then: %s.", strings.Join(both, ", "))
 		l.Expect(slices.Equal(both, []string{"Painted", "Filled"}), "two applies leave both conditions of a Deployment", "stored: %v", both)
@@ -247,7 +245,6 @@ func TestOT9b_ALostFinalizerLetsTheObjectGoTooEarly(t *testing.T) {
 		l.Delete("careless")
 		l.As("bob").Patch("careless", types.MergePatchType, `{"metadata":{"finalizers":null}}`)
 		_, err = l.TryGet("careless")
-		l.Blank()
 		l.Say("Deleted, and bob has taken his finalizer away: the first object is %s, and ann never got to clean up. The "+
 			"strategic merge patch keeps both without a token, but custom resources do not have it.", lab.Brief(err))
 		l.Refused(err, "a get of the object", http.StatusNotFound, metav1.StatusReasonNotFound)
@@ -317,7 +314,6 @@ func TestOT10_ApplyKnowsWhoOwnsAFieldAndRetryingDoesNotChangeThat(t *testing.T) 
 		for _, owner := range l.Owners(l.Peek("shelf")) {
 			l.Say("%s", owner)
 		}
-		l.Blank()
 		l.Say("bob applies place=hall, color=blue, size=4, in retry.RetryOnConflict:")
 		l.Say("%d times: %s", attempts, l.Describe(err))
 		for _, cause := range lab.Causes(err) {
@@ -392,7 +388,6 @@ func TestOT10b_OwnersAreToldApartByManagerAndOperation(t *testing.T) {
 		l.Accepted(step("applies color=blue, without size", apply("blue")), "ann's apply after the upgrade")
 		table.End()
 		l.Stored(l.Peek("shelf"), "color=blue", "-size")
-		l.Blank()
 		l.Say("The refusal: %s", conflict)
 	})
 }
@@ -438,7 +433,6 @@ func TestOT10c_AStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *testing.T
 		l.Accepted(apply("color", "green", "current", now, true), "the forced apply with the current token")
 		table.End()
 		l.Stored(stale, "color=green", "size=3", "-place")
-		l.Blank()
 		l.Say("color was the writer's, place nobody's. Who owns the field is asked first, the token after that.")
 	})
 }
@@ -554,7 +548,6 @@ func TestOT11_ForceTakesOwnershipAndIsNoRetry(t *testing.T) {
 		l.Accepted(apply("ann", "", false), "ann's apply without color")
 		table.End()
 		l.Expect(l.KV(l.Peek("shelf")).Version == fought, "once the color is bob's, nobody writes any more", "there were %d writes", l.KV(l.Peek("shelf")).Version)
-		l.Blank()
 		l.Say("The fight ends with a decision: ann leaves color out, and from then on nothing is written any more.")
 	})
 }
@@ -610,7 +603,6 @@ func TestOT12_GivingAFieldUpEndsTheFight(t *testing.T) {
 		l.Accepted(apply("no replicas", 0, false), "and once more")
 		table.End()
 		replicas("5")
-		l.Blank()
 		l.Say("The refusal: %s", refused)
 	})
 }

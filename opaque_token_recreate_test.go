@@ -167,9 +167,7 @@ func TestOT25b_AnApplyBringsADeletedObjectBack(t *testing.T) {
 		table.Row("the same, onto a rival's new object", l.Answered(), "stays as it is", lab.ShortUID(namesake))
 		table.End()
 		l.Show("the apply that was overtaken", txns)
-		l.Blank()
 		l.Say("%s", l.Describe(err))
-		l.Blank()
 		l.Say("Onto the rival's new object: 422, since a uid is immutable. Both times the one that was meant is gone: let go. The " +
 			"finalizer is taken off by an apply that leaves it out; the object is then gone, and the same apply, from a " +
 			"cache that does not know yet, finds nothing and creates. A replace of a Lease does the same: see OT26.")
@@ -226,7 +224,6 @@ func TestOT26_AReplaceBringsADeletedObjectBackWhereUpdatesCreate(t *testing.T) {
 			l.Expect(uid == row.uid, row.kind+" with the uid: "+row.uid, "%s with the uid: %s", row.kind, uid)
 		}
 		table.End()
-		l.Blank()
 		l.Say("An apply creates for every kind: see OT25b.")
 	})
 }

@@ -20,7 +20,7 @@ import (
 
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
-	"modrev/helpers/prediction"
+	"modrev/helpers/record"
 	"modrev/helpers/source"
 	"modrev/helpers/wire"
 	"modrev/helpers/world"
@@ -78,10 +78,9 @@ func TestOT4_ToRetryIsToReadAgainAndDecideAgain(t *testing.T) {
 
 		l.Accepted(err, "each of the three additions")
 		n := lab.Field(l.Peek("counter"), "n")
-		l.WriteDown(prediction.Counter, "%s", n)
+		l.WriteDown(record.Counter, "%s", n)
 		l.Expect(n == "3", "the counter says 3 after three additions", "the counter says %s after three additions", n)
 		l.Expect(refused == 2, "two writes are refused on the way", "%d were refused", refused)
-		l.Blank()
 		l.Say("Two writes were refused, both with reason: they were decided on a number that was no longer true. What " +
 			"becomes of a writer who reads again and does not decide again: see OT5b and OT27.")
 	})
@@ -170,7 +169,6 @@ func TestOT5b_ARenewedTokenRepeatsAStaleDecision(t *testing.T) {
 		l.Accepted(api.Patch(l.Context(), addOne(read), client.MergeFromWithOptions(read, locked)), "the patch that was decided anew")
 		table.Row("5 again: read again, decide again, patch", lab.Field(l.Peek("shelf"), "books"), "200")
 		table.End()
-		l.Blank()
 		l.Say("See also OT4, the loop that decides anew, and OT27, a loop that reads again and still sends its old decision.")
 		l.Stored(l.Peek("shelf"), "books=6")
 	})
@@ -212,7 +210,6 @@ func TestOT6_ARetryIsBoundedAndReportsWhatDoesNotGoAway(t *testing.T) {
 		attempts, err := contend("retry.DefaultRetry", retry.DefaultRetry)
 		contend("one of our own", wait.Backoff{Steps: 3})
 		table.End()
-		l.Blank()
 		l.Say("Reported: %v", fmt.Errorf("painting the shelf, %d attempts: %w", attempts, err))
 	})
 }
@@ -316,7 +313,6 @@ func TestOT6c_TheReadingOfARetryMustNotComeFromAStaleCache(t *testing.T) {
 			"attempts with readings from the cache: %d; in the end: %s", attempts, l.Describe(err))
 		attempts, err = paint("live", "")
 		table.End()
-		l.Blank()
 		l.Say("See also OT16, the same with an informer's cache, and OT16d.")
 		l.Expect(attempts == 1 && err == nil, "read live, the first attempt succeeds",
 			"attempts with live readings: %d; in the end: %s", attempts, l.Describe(err))
@@ -383,7 +379,6 @@ func TestOT6d_ACancelledRetryEndsAndTheContextSaysWhy(t *testing.T) {
 			"attempts: %d; returned: %s", runs, l.Describe(err))
 		runs, err = try("wait.ExponentialBackoffWithContext", "after the first conflict", 1, withContext)
 		table.End()
-		l.Blank()
 		l.Say("RetryOnConflict does not look at a context between two attempts, so it makes one more, and only that attempt's " +
 			"request comes back with the cancellation; the loop takes this for its own time being up, and then it returns the " +
 			"last conflict that it has seen.")
@@ -423,7 +418,6 @@ func TestOT7_BackoffWithChanceProtectsTheServer(t *testing.T) {
 			"refused without backoff %d, with backoff by chance %d", none.Refused, jitter.Refused)
 		equal := contend("each sits out exactly 3, 7, 15 … rounds", "in-step", func(n int) int { return 2<<n - 1 })
 		table.End()
-		l.Blank()
 		l.Say("In client-go the chance is in the Jitter of a wait.Backoff; retry.DefaultRetry has %.1f of its %v.",
 			retry.DefaultRetry.Jitter, retry.DefaultRetry.Duration)
 
@@ -475,7 +469,6 @@ func TestOT28_CreateOrUpdateReportsTheRaceItLost(t *testing.T) {
 		l.Conflicts(raced, "the raced CreateOrUpdate", l.Peek("shelf"))
 		l.Accepted(paint("color=blue, the next reconcile", "blue"), "the next")
 		table.End()
-		l.Blank()
 		l.Say("In the raced row the transaction is the rival's: the replace was refused after a read, and sent none (CF2).")
 		l.Stored(l.Peek("shelf"), "color=blue", "size=3")
 	})

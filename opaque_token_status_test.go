@@ -71,7 +71,6 @@ func TestOT13_TheDefinitionSaysWhetherStatusHasADoorOfItsOwn(t *testing.T) {
 		l.Expect(moves == [2]string{"rv", "404"}, "with the subresource only the status is stored; without it it is not found", "%q moved", moves)
 
 		_, builtIn := l.Sub("status").TryReplace(l.Create("shelf", "size=1"))
-		l.Blank()
 		l.Say("The 404 says: %s. But the shelf is there; what is not there is its /status. On a ConfigMap it says: %s.",
 			errs[1], builtIn)
 		l.Expect(errs[1].Error() == fmt.Sprintf("shelves.%s %q not found", without.Group, "shelf"),
@@ -129,7 +128,6 @@ func TestOT14_SpecAndStatusShareOneToken(t *testing.T) {
 			metav1.PatchOptions{}, "status")
 		l.Accepted(row("controller", "a patch of this one field of it", "none", err), "a patch of a field that only the controller writes")
 		table.End()
-		l.Blank()
 		l.Say("The last row is advice for this case alone: nobody else writes the field, and its value was not decided on " +
 			"anything else that was read. Where either fails, a patch without a token loses what others wrote (OT9).")
 	})
@@ -180,7 +178,6 @@ func TestOT15_AChangedTokenIsNoChangeOfDesiredState(t *testing.T) {
 			l.Expect(p.Create(event.CreateEvent{Object: o}) && p.Delete(event.DeleteEvent{Object: o}),
 				"the predicates pass every create and every delete", "%T drops one", p)
 		}
-		l.Blank()
 		l.Say("The predicate is GenerationChangedPredicate of controller-runtime. Every status written would wake a " +
 			"controller that goes by resourceVersion, and it would write its status again. For a kind without a generation " +
 			"the way out is ResourceVersionChangedPredicate, which passes every row of this table, and then in the reconcile " +

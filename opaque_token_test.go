@@ -152,7 +152,6 @@ func TestOT3_ResourceVersionGenerationAndUIDMoveApart(t *testing.T) {
 			table.Row(row...)
 		}
 		table.End()
-		l.Blank()
 		l.Say("The uid never moved. The generation of a ConfigMap and of a Lease is 0 for ever. A Deployment counts its annotations among the desired state, and the wish to be deleted " +
 			"counts for all kinds that have a generation.")
 	})

@@ -57,7 +57,6 @@ func TestRV6_AListsResourceVersionIsTheStoresRevision(t *testing.T) {
 
 		newest := l.Of(shelves).Create("d", "color=red")
 		list = l.Of(shelves).List()
-		l.Blank()
 		l.Say("When the newest write of the store was to an item, the numbers may coincide: the list reports %s, "+
 			"item d has %s.", list.GetResourceVersion(), newest.GetResourceVersion())
 	})
@@ -182,7 +181,6 @@ func TestRV10_AReadSaysHowOldItsAnswerMayBe(t *testing.T) {
 		shelves.Create("g", "color=red")
 		second := list("limit 9, page 2", nil, metav1.ListOptions{Limit: 9, Continue: first.GetContinue()})
 		table.End()
-		l.Blank()
 		l.Say("The cache is kube-apiserver's own. Where it lags, the news of the last create was kept from it until the list had " +
 			"been answered or was seen to wait.")
 		l.Expect(second.GetResourceVersion() == first.GetResourceVersion() && len(second.Items) == 5,
@@ -191,7 +189,6 @@ func TestRV10_AReadSaysHowOldItsAnswerMayBe(t *testing.T) {
 
 		future := l.ReadFromTheFuture()
 		err := future.Err
-		l.Blank()
 		l.Say("A read not older than %s, which does not exist yet, waits three seconds for it and is then refused: %s",
 			future.ResourceVersion, l.Describe(err))
 		l.Refused(err, "a read from the future", http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
@@ -232,7 +229,6 @@ func TestRV11_ACompactedRevisionIsGoneAndTheWayBackIsAFreshList(t *testing.T) {
 		after := l.Record(func() { err = exact() })
 		l.Show("GET shelves at revision "+old.GetResourceVersion()+", when there was none yet, before the compaction", before)
 		l.Show("and after it", after.Only(wire.RangeStream))
-		l.Blank()
 		l.Say("%s", l.Describe(err))
 		l.Refused(err, "a list at a compacted revision", http.StatusGone, metav1.StatusReasonExpired)
 

@@ -15,8 +15,7 @@ import (
 
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
-	"modrev/helpers/notebook"
-	"modrev/helpers/prediction"
+	"modrev/helpers/record"
 	"modrev/helpers/source"
 	"modrev/helpers/wire"
 	"modrev/helpers/world"
@@ -98,7 +97,7 @@ func TestMain(m *testing.M) { os.Exit(lesson.Main(m, book)) }
 
 // CLAIMS.md says what the lessons say: it is made from them.
 func TestTheLedgerIsWhatTheLessonsClaim(t *testing.T) {
-	lesson.Ledger(t, "CLAIMS.md", book, t.Name())
+	lesson.Ledger(t, "CLAIMS.md", t.Name())
 }
 
 func TestRV1_ACreatedObjectsResourceVersionIsTheModRevisionAndTheCreateRevisionOfItsKey(t *testing.T) {
@@ -158,13 +157,13 @@ func TestRV2_ResourceVersionIsTheModRevisionOfItsKey(t *testing.T) {
 			l.Settle(rv)
 			sent = l.Record(func() { rv = l.Replace(rv, field) })
 			stored := same("replace "+field, rv, i)
-			l.WriteDown(notebook.PairedNumbers, "k8s=%s  etcd=%d", rv.GetResourceVersion(), stored.ModRevision)
+			l.WriteDown(record.PairedNumbers, "k8s=%s  etcd=%d", rv.GetResourceVersion(), stored.ModRevision)
 			l.Expect(stored.CreateRevision == created.CreateRevision, "create_revision stays what it was",
 				"create_revision %d, was %d", stored.CreateRevision, created.CreateRevision)
 		}
 
 		table.End()
-		l.WriteDown(prediction.PairedNumbers, "equal")
+		l.WriteDown(record.PairsEqual, "equal")
 		l.Show("PUT configmaps/rv, with the resourceVersion of the step before", sent)
 	})
 }
@@ -229,7 +228,6 @@ func TestRV3_ItIsSoForEveryKindAndForEveryStoredObject(t *testing.T) {
 				own++
 			}
 		}
-		l.Blank()
 		l.Say("%d kinds were created, and then every object of the store was read through the API: %d have the "+
 			"mod_revision of their key as resourceVersion. %d more keys are the apiserver's own and not served.",
 			len(kinds), walked, internal)
@@ -303,7 +301,7 @@ func TestRV5_CreateRevisionEqualsModRevisionOnlyUntilTheFirstUpdate(t *testing.T
 		l.Expect(updated.CreateRevision == created.CreateRevision && updated.ModRevision > updated.CreateRevision,
 			"after an update only mod_revision has moved",
 			"create_revision %d, mod_revision %d", updated.CreateRevision, updated.ModRevision)
-		l.WriteDown(prediction.CreateRevision, "stays")
+		l.WriteDown(record.CreateRevision, "stays")
 		l.Expect(recreated.Version == 1 && recreated.CreateRevision == recreated.ModRevision,
 			"the new incarnation has version 1 and a create_revision of its own",
 			"version %d, create_revision %d, mod_revision %d", recreated.Version, recreated.CreateRevision, recreated.ModRevision)
@@ -349,7 +347,7 @@ func TestRV8_AnAcceptedPatchIsOneStorageWriteAndANoOpIsNone(t *testing.T) {
 
 		try("a patch that changes color", "1 Txn", merge(`{"data":{"color":"blue"}}`, metav1.PatchOptions{}))
 		try("a patch that changes nothing", "1 Range", merge(`{"data":{"color":"blue"}}`, metav1.PatchOptions{}))
-		l.WriteDown(prediction.NoOpCost, "1 Range")
+		l.WriteDown(record.NoOpCost, "1 Range")
 		try("a replace with a stale token", "1 Range", func() error {
 			_, err := l.TryReplace(shelf, "color=green")
 			return err
@@ -452,7 +450,6 @@ func TestRV9_TwoKeysOfOneEtcdTransactionShareAResourceVersion(t *testing.T) {
 		// A client that has seen only the first of the two, and resumes from its number:
 		resumed := shelves.Watch(first.ResourceVersion)
 		next := resumed.Next()
-		l.Blank()
 		l.Say("A watch that is resumed from %s, after the event of %s, next delivers %s at %s: the event of %s is never "+
 			"seen.", first.ResourceVersion, first.Name, next.Name, next.ResourceVersion, second.Name)
 		l.Expect(next.ResourceVersion == fence.GetResourceVersion(),
@@ -498,7 +495,6 @@ func TestRV12_AWriteBehindTheApiserversBackCounts(t *testing.T) {
 		l.Expect(slices.Equal(seen, []int64{number(moved), number(fence)}),
 			"a watch delivers the put as an event, and then the next create", "the watch delivered %v", seen)
 		l.Conflicts(stale, "a replace with the token from before the put", shelf)
-		l.Blank()
 		l.Say("A replace with the token from before it: %s", l.Describe(stale))
 	})
 }

@@ -160,7 +160,7 @@ func oneLesson(b *testing.B, p *Plane) time.Duration {
 		watch.Until(l.Get("shelf").GetResourceVersion())
 	}()
 	<-done
-	if f := l.Failure(); f != nil {
+	if f := l.Told().Failure; f != nil {
 		b.Fatalf("expected %s; observed %s", f.Expected, f.Observed)
 	}
 	return time.Since(began)
@@ -187,7 +187,7 @@ func fill(b *testing.B, p *Plane, from, to int) {
 		l.List()
 	}()
 	<-done
-	if f := l.Failure(); f != nil {
+	if f := l.Told().Failure; f != nil {
 		b.Fatal(f.Observed)
 	}
 }

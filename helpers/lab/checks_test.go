@@ -16,11 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"modrev/helpers/record"
 	"modrev/helpers/wire"
 )
 
 // failure is why a check ends a lesson; nil when it lets the lesson go on.
-func failure(check func(*Lab)) *Failure {
+func failure(check func(*Lab)) *record.Failure {
 	l := &Lab{ctx: context.Background()}
 	done := make(chan struct{})
 	go func() {
@@ -28,7 +29,7 @@ func failure(check func(*Lab)) *Failure {
 		check(l)
 	}()
 	<-done
-	return l.Failure()
+	return l.told.Failure
 }
 
 // check is one input of a check. observed is a part of what the lesson then says; "" when the input passes.
@@ -80,7 +81,7 @@ func TestExpectEndsTheLessonUnlessItIsSo(t *testing.T) {
 		l.Expect(false, "a is 1", "a is %d", 2)
 		wentOn = true
 	})
-	assert.Equal(t, &Failure{Expected: "a is 1", Observed: "a is 2"}, f)
+	assert.Equal(t, &record.Failure{Expected: "a is 1", Observed: "a is 2"}, f)
 	assert.False(t, wentOn, "the lesson ends there")
 }
 
@@ -95,7 +96,7 @@ func TestAStepThatFailsIsNoRefutation(t *testing.T) {
 
 func TestAFailureInALabWithinALabEndsTheLesson(t *testing.T) {
 	outer := failure(func(l *Lab) { (&Lab{host: &Lab{host: l}}).Expect(false, "a", "b") })
-	assert.Equal(t, &Failure{Expected: "a", Observed: "b"}, outer)
+	assert.Equal(t, &record.Failure{Expected: "a", Observed: "b"}, outer)
 }
 
 func TestAFailureInTheBackgroundIsTheOneThatIsTold(t *testing.T) {
@@ -109,7 +110,7 @@ func TestAFailureInTheBackgroundIsTheOneThatIsTold(t *testing.T) {
 		}).Wait()
 		l.Step(err, "writing")
 	})
-	assert.Equal(t, &Failure{Expected: "a", Observed: "b"}, f)
+	assert.Equal(t, &record.Failure{Expected: "a", Observed: "b"}, f)
 }
 
 func TestASkipInALabWithinALabSkipsTheLesson(t *testing.T) {
@@ -120,7 +121,7 @@ func TestASkipInALabWithinALabSkipsTheLesson(t *testing.T) {
 		(&Lab{host: &Lab{host: outer}}).Skip("there is no source")
 	}()
 	<-done
-	assert.Equal(t, "there is no source", outer.Skipped())
+	assert.Equal(t, "there is no source", outer.told.Skipped)
 }
 
 func TestAccepted(t *testing.T) {

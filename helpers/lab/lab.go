@@ -18,7 +18,7 @@ import (
 
 	"modrev/helpers/controlplane"
 	"modrev/helpers/modular"
-	"modrev/helpers/notebook"
+	"modrev/helpers/record"
 	"modrev/helpers/source"
 	"modrev/helpers/wire"
 )
@@ -42,14 +42,11 @@ type Lab struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	opened  bool
-	page    page
-	failure *Failure
-	host    *Lab   // of a lab within a lab: the one of the lesson
-	skipped string // the reason, see Skip
-	keeps   int    // see KeepHistory
+	told    record.Telling
+	host    *Lab // of a lab within a lab: the one of the lesson
+	keeps   int  // see KeepHistory
 	cleanup []func()
 	clients sync.WaitGroup
-	facts   map[string][]string
 	kept    []Kept
 
 	bentLabels  func(c Labels, m int64) Labels   // see BendLabels
@@ -64,13 +61,6 @@ type Lab struct {
 	oneStore bool                           // see KeepAllInOneStore
 
 	sourceEdits []func(*source.Tree) *source.Tree // see BendSource
-}
-
-// Failure is why a run of a lesson ended early. Either the claim did not hold, and Expected and Observed
-// tell the reader how, or a step on the way there could not be done (Stuck).
-type Failure struct {
-	Expected, Observed string
-	Stuck              bool
 }
 
 // New prepares a lab for one run of the lesson with the given id ("rv1"). Nothing is started before the
@@ -97,9 +87,6 @@ func (l *Lab) Close() {
 
 // Cleanup registers a function to run when the lab closes, last one first.
 func (l *Lab) Cleanup(f func()) { l.cleanup = append(l.cleanup, f) }
-
-// Failure is why the lesson ended early; nil when it did not.
-func (l *Lab) Failure() *Failure { return l.failure }
 
 // Context is the context of the run; it ends with it.
 func (l *Lab) Context() context.Context { return l.ctx }
@@ -307,25 +294,13 @@ func (l *Lab) Race(key string, slow func() error, fast func()) error {
 	}
 	rivals := l.Wire.Add(&wire.Rule{
 		When: func(r *wire.Request) bool { return r.Key == key && r.Method != wire.Event },
-		Note: notebook.Rivals,
+		Note: record.Rivals,
 	})
 	fast()
 	rivals()
 	held.Release()
 	return pending.Wait()
 }
-
-// WriteDown keeps a line that a document asks the reader to write down, for the notebook of the run; the
-// headings are those of package notebook.
-func (l *Lab) WriteDown(heading, format string, args ...any) {
-	if l.facts == nil {
-		l.facts = make(map[string][]string)
-	}
-	l.facts[heading] = append(l.facts[heading], fmt.Sprintf(format, args...))
-}
-
-// Facts are the lines that were written down, by heading.
-func (l *Lab) Facts() map[string][]string { return l.facts }
 
 // Step ends the lesson if a step on the way to the claim failed. what says what was being done.
 func (l *Lab) Step(err error, what string) {
@@ -336,10 +311,10 @@ func (l *Lab) Step(err error, what string) {
 
 // fail ends the lesson; in a lab within a lab, that of the outer one. Of several failures the first is kept: the
 // others follow from it.
-func (l *Lab) fail(f *Failure) {
+func (l *Lab) fail(f *record.Failure) {
 	for at := l; at != nil; at = at.host {
-		if at.failure == nil {
-			at.failure = f
+		if at.told.Failure == nil {
+			at.told.Failure = f
 		}
 	}
 	runtime.Goexit()
@@ -347,7 +322,7 @@ func (l *Lab) fail(f *Failure) {
 
 // Stuck ends the lesson because a step on the way to the claim could not be done.
 func (l *Lab) Stuck(what string, err error) {
-	l.fail(&Failure{
+	l.fail(&record.Failure{
 		Expected: what + " succeeds",
 		Observed: fmt.Sprintf("%s: %s", what, describe(err)),
 		Stuck:    true,
@@ -360,7 +335,7 @@ func (l *Lab) Expect(ok bool, expected, observed string, args ...any) {
 	if ok {
 		return
 	}
-	l.fail(&Failure{Expected: expected, Observed: fmt.Sprintf(observed, args...)})
+	l.fail(&record.Failure{Expected: expected, Observed: fmt.Sprintf(observed, args...)})
 }
 
 // Sends expects that exactly the given requests reached etcd, written as [wire.Requests.Summary] writes

@@ -13,7 +13,6 @@ import (
 
 	"modrev/helpers/controlplane"
 	"modrev/helpers/kubeapiserver"
-	"modrev/helpers/notebook"
 	"modrev/helpers/wire"
 )
 
@@ -33,9 +32,6 @@ type Plane struct {
 	apart    further      // see WithEventsApart
 	upstream upstream
 	future   future
-	book     notebook.Notebook
-	reading  reading
-	remarks  remarks
 }
 
 // shared is the one control plane of the test binary.
@@ -95,9 +91,6 @@ func (p *Plane) StartError() error {
 	defer p.mu.Unlock()
 	return p.err
 }
-
-// Notebook is what this run of the book writes down.
-func (p *Plane) Notebook() *notebook.Notebook { return &p.book }
 
 // Wire is the wire of the control plane.
 func (p *Plane) Wire() *wire.Wire { return &p.wire }

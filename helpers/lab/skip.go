@@ -7,10 +7,7 @@ import "runtime"
 // is that of the outer one.
 func (l *Lab) Skip(reason string) {
 	for at := l; at != nil; at = at.host {
-		at.skipped = reason
+		at.told.Skipped = reason
 	}
 	runtime.Goexit()
 }
-
-// Skipped is the reason for which the lesson was skipped; "" when it was not.
-func (l *Lab) Skipped() string { return l.skipped }

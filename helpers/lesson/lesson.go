@@ -1,5 +1,5 @@
-// Package lesson is the form of a lesson: a claim, the steps that show it, the world in which it is
-// false, and the message when it breaks.
+// Package lesson is the form of a lesson: a claim, the steps that show it, the worlds in which it is false, and the
+// record of what came of them.
 package lesson
 
 import (
@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -16,9 +15,8 @@ import (
 	"time"
 
 	"modrev/helpers/lab"
-	"modrev/helpers/notebook"
+	"modrev/helpers/record"
 	"modrev/helpers/source"
-	"modrev/helpers/wire"
 	"modrev/helpers/world"
 )
 
@@ -44,9 +42,6 @@ type Claim struct {
 	FalseIf world.World
 	// AlsoFalseIf are further such worlds.
 	AlsoFalseIf []world.World
-	// CannotBend says, in one line, why there is no world in which the claim is false; it takes the place of
-	// FalseIf, and is listed at the end of the run.
-	CannotBend string
 	// Read is the upstream function to read.
 	Read source.Ref
 	// Erratum says how the document differs from what is true, if it does.
@@ -56,9 +51,6 @@ type Claim struct {
 }
 
 func (c Claim) worlds() []world.World {
-	if c.FalseIf.IsZero() {
-		return c.AlsoFalseIf
-	}
 	return append([]world.World{c.FalseIf}, c.AlsoFalseIf...)
 }
 
@@ -82,13 +74,13 @@ func (c Claim) check() error {
 	if c.Read.IsZero() {
 		missing = append(missing, "Read, the upstream function to read")
 	}
-	if len(c.worlds()) == 0 && c.CannotBend == "" {
-		missing = append(missing, "FalseIf, the world in which it is false (or CannotBend, why there is none)")
-	}
-	if len(c.worlds()) > 0 && c.CannotBend != "" {
-		missing = append(missing, "a decision: it has both FalseIf and CannotBend")
+	if c.FalseIf.IsZero() {
+		missing = append(missing, "FalseIf, the world in which it is false")
 	}
 	for _, w := range c.worlds() {
+		if w.IsZero() {
+			continue
+		}
 		if w.Sign == "" {
 			missing = append(missing, fmt.Sprintf("Shows, the sign of failure in the world where %s", w.Where))
 		} else if _, err := regexp.Compile(w.Sign); err != nil {
@@ -101,19 +93,19 @@ func (c Claim) check() error {
 	return errors.New("this claim is not complete, so there is no lesson: it needs " + strings.Join(missing, "; "))
 }
 
-// Prove runs a lesson twice: once as the world is, where every step must succeed and the claim must hold,
-// and once in each world where the claim is false, where the lesson must fail with an explanation that
-// carries the sign of that world. What the lesson has to tell goes to the output of the test.
+// Prove runs a lesson as the world is, where every step must succeed and the claim must hold, and once in each
+// world where the claim is false, where the lesson must fail with an explanation that carries the sign of that
+// world. What came of it goes into the record of the run, and its page to the output of the test.
 func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	t.Helper()
 	if err := c.check(); err != nil {
 		t.Fatal(err)
 	}
-	_, file, _, _ := runtime.Caller(1)
-	if path := os.Getenv(ledgerVariable); path != "" {
-		if err := enter(path, t.Name(), filepath.Base(file), c); err != nil {
-			t.Fatal(err)
-		}
+	_, file, line, _ := runtime.Caller(1)
+	lesson := c.record()
+	lesson.Test, lesson.File, lesson.Line = t.Name(), filepath.Base(file), line
+	if *claims {
+		current.add(lesson)
 		return
 	}
 	if *together {
@@ -121,96 +113,89 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	}
 	ctx, cancel := deadline(t)
 	defer cancel()
-	p := printer{ctx: ctx, t: t}
-	p.attributes(c)
-	if err := unreadable(ctx, c, steps); err != nil {
-		t.Fatalf("%s was not read: %v", c.ID, err)
+	attributes(t, lesson)
+	lesson.Read = locate(ctx, c.Read)
+	begun := time.Now()
+	p := proof{t: t, ctx: ctx, claim: c, steps: steps, lesson: &lesson}
+	p.run()
+	lesson.Seconds = time.Since(begun).Seconds()
+	current.add(lesson)
+	print(t, lesson)
+	switch lesson.Verdict {
+	case record.Holds:
+	case record.Skipped:
+		t.SkipNow()
+	default:
+		t.Fail()
 	}
+}
 
-	p.heading(c)
-	p.paragraph(notebook.Capital(c.Says) + ".")
-	p.paragraph("Why it matters: " + c.Why + ".")
-	if c.Erratum != "" {
-		p.paragraph("Erratum: " + c.Erratum)
+// record is the claim as the record has it, before anything was run.
+func (c Claim) record() record.Lesson {
+	l := record.Lesson{
+		ID: c.ID, Says: c.Says, Why: c.Why, From: c.From, Erratum: c.Erratum, Answers: strings.Fields(c.Answers),
+		Read: record.Upstream{Package: c.Read.Package, Func: c.Read.Func},
+	}
+	for _, w := range c.worlds() {
+		l.Worlds = append(l.Worlds, record.Telling{World: w.Where})
+	}
+	return l
+}
+
+// proof is one lesson at work.
+type proof struct {
+	t      *testing.T
+	ctx    context.Context
+	claim  Claim
+	steps  func(*lab.Lab)
+	lesson *record.Lesson
+}
+
+// run tells the lesson in reality and in its worlds, up to the first telling that is not as it should be, and gives
+// the verdict.
+func (p proof) run() {
+	l := p.lesson
+	worlds := p.claim.worlds()
+	l.Worlds = nil
+	if p.ctx.Err() != nil {
+		l.Verdict, l.Problem = record.Unread, l.ID+" was not read: "+context.Cause(p.ctx).Error()
+		return
 	}
 	var reality *world.World
-	if *bend && len(c.worlds()) > 0 {
-		reality = &c.worlds()[0]
-		p.paragraph("(-bend: this run takes a world for real where " + reality.Where + ".)")
+	if *bend {
+		reality = &worlds[0]
+		l.Bent = reality.Where
 	}
-	holds := try(ctx, c, reality, steps)
-	p.page(holds)
-	artifacts(t, &holds)
-	if holds.skipped != "" {
-		p.skip(c, holds.skipped)
+	known := lab.Shared().StartError() // an earlier lesson has said why
+	l.Reality = p.tell(reality)
+	if l.Verdict = verdict(l.Reality); l.Verdict == record.Stuck {
+		if known != nil {
+			l.Verdict = record.Unread
+			l.Problem = l.ID + " was not read: the control plane did not start, and the first lesson that needed it says why"
+		} else if err := lab.Shared().StartError(); err != nil {
+			l.Verdict = record.Unread
+			l.Problem = "This lesson needs a control plane, and there is none:\n" + err.Error()
+		}
 	}
-	if err := lab.Shared().StartError(); err != nil && holds.stuck() {
-		p.line("This lesson needs a control plane, and there is none:")
-		p.paragraph(err.Error())
-		t.Fail()
+	if l.Verdict != record.Holds {
 		return
 	}
-	if holds.failure != nil {
-		p.failure(c, holds)
-		t.Fail()
-		return
-	}
-	if reality == nil {
-		writeDown(t.Name(), c, holds)
-	}
-	for i, w := range c.worlds() {
-		bent := try(ctx, c, &w, steps)
-		artifacts(t, &bent)
-		if err := defect(w, bent); err != nil {
-			p.defect(c, w, bent, err)
-			t.Fail()
+	for _, w := range worlds {
+		told := p.tell(&w)
+		told.World = w.Where
+		l.Worlds = append(l.Worlds, told)
+		if err := unproved(w, told); err != nil {
+			l.Verdict, l.Problem = record.Unproved, err.Error()
 			return
 		}
-		wireLines := shownWire
-		if i > 0 { // one tape on a page shows how a world is bent
-			wireLines = 0
-		}
-		p.counterfactual(c, w, bent, wireLines)
-	}
-	p.paragraph("Read: " + p.locate(c))
-	if c.CannotBend != "" {
-		lab.Shared().Remark(lab.Remark{About: unbending, ID: c.ID, Text: c.CannotBend})
-		p.paragraph("No world is shown in which this is false: " + c.CannotBend + ".")
 	}
 }
 
-// run is one run of a lesson and what came of it.
-type run struct {
-	world   *world.World
-	page    []string
-	tape    []string
-	steps   []wire.Step
-	facts   map[string][]string
-	kept    []lab.Kept
-	where   []string // where each of the kept files is
-	failure *lab.Failure
-	skipped string // the reason
-}
-
-// stuck says whether a step on the way to the claim could not be done.
-func (r run) stuck() bool { return r.failure != nil && r.failure.Stuck }
-
-// unreadable says why a lesson need not begin: the time of the run is over, or it needs the control plane that an
-// earlier lesson could not start. That lesson has said why, and one line is enough for each that follows.
-func unreadable(ctx context.Context, c Claim, steps func(*lab.Lab)) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if lab.Shared().StartError() == nil || !try(ctx, c, nil, steps).stuck() {
-		return nil
-	}
-	return errors.New("the control plane did not start, and the first lesson that needed it says why")
-}
-
-// try runs the steps of a lesson in a lab of their own, in its own goroutine because a lesson ends by
+// tell runs the steps of the lesson in a lab of their own, in its own goroutine because a lesson ends by
 // runtime.Goexit when its claim does not hold.
-func try(ctx context.Context, c Claim, w *world.World, steps func(*lab.Lab)) run {
-	l := lab.New(ctx, lab.Shared(), strings.ToLower(c.ID))
+func (p proof) tell(w *world.World) record.Telling {
+	begun := time.Now()
+	l := lab.New(p.ctx, lab.Shared(), strings.ToLower(p.claim.ID))
 	defer l.Close()
 	done := make(chan struct{})
 	go func() {
@@ -218,25 +203,38 @@ func try(ctx context.Context, c Claim, w *world.World, steps func(*lab.Lab)) run
 		if w != nil {
 			w.Bend(l)
 		}
-		steps(l)
+		p.steps(l)
 	}()
 	<-done
-	return run{
-		world: w, page: l.Page(), tape: l.Wire.Tape().Lines(0), steps: l.Wire.Tape().Steps(), facts: l.Facts(), failure: l.Failure(),
-		kept: l.Kept(), skipped: l.Skipped(),
-	}
+	told := l.Told()
+	told.Seconds = time.Since(begun).Seconds()
+	keep(p.t, w, told, l.Kept())
+	return told
 }
 
-// defect says why a run in a false world does not prove that the claim can fail; nil when it does.
-func defect(w world.World, r run) error {
+// verdict is what came of a lesson in reality.
+func verdict(told record.Telling) record.Verdict {
 	switch {
-	case r.skipped != "":
-		return fmt.Errorf("it was skipped there (%s)", r.skipped)
-	case r.failure == nil:
+	case told.Skipped != "":
+		return record.Skipped
+	case told.Failure == nil:
+		return record.Holds
+	case told.Failure.Stuck:
+		return record.Stuck
+	}
+	return record.Broken
+}
+
+// unproved says why a run in a false world does not prove that the claim can fail; nil when it does.
+func unproved(w world.World, told record.Telling) error {
+	switch {
+	case told.Skipped != "":
+		return fmt.Errorf("it was skipped there (%s)", told.Skipped)
+	case told.Failure == nil:
 		return errors.New("nothing failed there: either the lesson does not notice when its claim is false, or this world does not make it false")
-	case r.failure.Stuck:
+	case told.Failure.Stuck:
 		return errors.New("a step failed there, before the claim could be put to the test")
-	case !regexp.MustCompile(w.Sign).MatchString(r.failure.Observed):
+	case !regexp.MustCompile(w.Sign).MatchString(told.Failure.Observed):
 		return fmt.Errorf("it failed there for another reason than the claim's own: OBSERVED does not match %q", w.Sign)
 	}
 	return nil

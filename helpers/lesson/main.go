@@ -6,73 +6,104 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"runtime"
 	"slices"
-	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
+	"go.etcd.io/etcd/api/v3/version"
+	"golang.org/x/mod/modfile"
+
 	"modrev/helpers/lab"
+	"modrev/helpers/notebook"
+	"modrev/helpers/page"
 	"modrev/helpers/record"
 )
 
-// Main runs the lessons of a test binary in reading order, ends the control plane if one was started, and
-// returns the exit code. What is claimed of the run as a whole is checked here: that no transaction of
-// kube-apiserver writes more than one key.
+// Book is the chapters in reading order, with the lessons of each.
+type Book = record.Book
+
+// Chapter is one chapter of the book.
+type Chapter = record.Chapter
+
+// Part is a part of a chapter.
+type Part = record.Part
+
+// Main runs the lessons of a test binary in reading order, ends the control plane if one was started, makes the views
+// that were asked for, and returns the exit code. What is claimed of the run as a whole is checked here: that no
+// transaction of kube-apiserver writes more than one key.
 func Main(m *testing.M, book Book) int {
 	flag.Parse()
-	if err := errors.Join(takeTrace(), readTrace(), drawing()); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 2
-	}
-	inReadingOrder(m, book)
-	answers, err := expected()
+	answers, err := beforehand()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	p := lab.Shared()
-	p.Notebook().Book = book
-	if f := flag.Lookup("test.v"); f != nil && f.Value.String() == "true" && os.Getenv(ledgerVariable) == "" {
-		fmt.Print(legend)
+	current.begin(book)
+	inReadingOrder(m, book)
+	if given("test.v") == "true" && !*claims {
+		fmt.Print(page.Legend)
 	}
 	code := m.Run()
-	if err := keepNotebook(); err != nil {
+	session := lab.Shared()
+	run := finish(current.found(), session)
+	if err := errors.Join(session.Stop(), keepRecord(run), keepNotebook(run)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
 	}
-	if err := p.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	fmt.Print(page.Closing(run))
+	if len(run.MultiKeyTxns) > 0 {
 		code = max(code, 1)
 	}
-	if crowded := p.Wire().Crowded(); len(crowded) > 0 {
-		fmt.Printf("CLAIM     kube-apiserver puts one object per transaction, always (RV9)\n"+
-			"OBSERVED  in this run it sent a transaction that writes several keys:\n          %s\n",
-			strings.Join(crowded, "\n          "))
-		code = max(code, 1)
+	if testing.Verbose() && !*claims {
+		fmt.Print(page.Census(run))
 	}
-	fmt.Print(summary(p.Remarks()))
-	if testing.Verbose() {
-		census(p)
+	if answers != nil {
+		fmt.Print(notebook.Grade(run, answers))
 	}
-	grade(answers)
 	return code
 }
 
-// census prints what kube-apiserver asked etcd in the whole run.
-func census(p *lab.Plane) {
-	counts := p.Wire().Census()
-	if len(counts) == 0 {
-		return
+// beforehand reads what the flags name, so that a mistake in it is told before anything runs.
+func beforehand() (notebook.Answers, error) {
+	if err := errors.Join(readTrace(), drawing()); err != nil {
+		return nil, err
 	}
-	shapes := make([]string, 0, len(counts))
-	for s := range counts {
-		shapes = append(shapes, s)
+	return expected()
+}
+
+// finish adds to a record what is known at the end of the run.
+func finish(run record.Run, session *lab.Plane) record.Run {
+	run.Date = time.Now().UTC().Truncate(time.Second)
+	run.Versions = versions(session.Binary().Version)
+	run.Topology = record.Topology{EtcdMembers: 1, APIServers: 1}
+	run.Shuffle, run.Seed = given("test.shuffle"), given("rapid.seed")
+	run.Shapes, run.MultiKeyTxns = session.Wire().Census(), session.Wire().Crowded()
+	return run
+}
+
+// versions are what the run was made with. The folder of the book holds its go.mod; elsewhere the modules are not
+// known.
+func versions(kubeAPIServer string) record.Versions {
+	v := record.Versions{KubeAPIServer: kubeAPIServer, Etcd: version.Version, Go: runtime.Version()}
+	text, err := os.ReadFile("go.mod")
+	if err != nil {
+		return v
 	}
-	slices.Sort(shapes)
-	fmt.Println("What kube-apiserver asked etcd in this run; no transaction wrote more than one key (RV9):")
-	for _, s := range shapes {
-		fmt.Printf("%8d  %s\n", counts[s], s)
+	mod, err := modfile.ParseLax("go.mod", text, nil)
+	if err != nil {
+		return v
 	}
+	for _, r := range mod.Require {
+		switch r.Mod.Path {
+		case "k8s.io/client-go":
+			v.ClientGo = r.Mod.Version
+		case "sigs.k8s.io/controller-runtime":
+			v.ControllerRuntime = r.Mod.Version
+		}
+	}
+	return v
 }
 
 // inReadingOrder puts the tests in the order of the book. go test takes the files of a

@@ -99,11 +99,6 @@ var examples = map[string]func(*testing.T){
 	"skipped": func(t *testing.T) {
 		Prove(t, claim(), func(l *lab.Lab) { l.Skip("there is no sky here: go out and try again") })
 	},
-	"cannot bend": func(t *testing.T) {
-		c := claim()
-		c.FalseIf, c.CannotBend = world.World{}, "nobody can paint the sky"
-		Prove(t, c, look)
-	},
 	"incomplete": func(t *testing.T) {
 		Prove(t, Claim{ID: "sky", Says: "It is blue."}, func(*lab.Lab) { t.Error("an incomplete claim was taught") })
 	},
@@ -264,11 +259,8 @@ func TestALessonWithoutACompleteClaimIsRefused(t *testing.T) {
 	assert.Contains(t, strings.Join(page, "\n"), "this claim is not complete, so there is no lesson: it needs "+
 		`an ID of two capitals and a number (it has "sky"); From, the document it comes from ("+" when it is beyond the documents); `+
 		`Says, one sentence without a full stop; Why; Read, the upstream function to read; `+
-		`FalseIf, the world in which it is false (or CannotBend, why there is none)`)
+		`FalseIf, the world in which it is false`)
 
-	both := claim()
-	both.CannotBend = "nobody can"
-	assert.ErrorContains(t, both.check(), "a decision: it has both FalseIf and CannotBend")
 	signless := claim()
 	signless.FalseIf = theSkyIsGreen
 	assert.ErrorContains(t, signless.check(), "Shows, the sign of failure in the world where the sky is green")
@@ -282,22 +274,12 @@ func TestALessonWithoutACompleteClaimIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatWasSkippedOrCannotBeShownFalseIsCountedAtTheEnd(t *testing.T) {
+func TestWhatWasSkippedIsCountedAtTheEnd(t *testing.T) {
 	page, passes := example(t, "skipped")
 	assert.True(t, passes)
 	text := strings.Join(page, "\n")
 	assert.Contains(t, text, "--- SKIP: TestExampleLessons/skipped")
 	assert.Contains(t, text, "\n1 lesson skipped, for want of something that cannot be had here\nSK1   there is no sky here: go out and try again")
-
-	page, passes = example(t, "cannot bend")
-	assert.True(t, passes)
-	text = strings.Join(page, "\n")
-	assert.Contains(t, text, "\nNo world is shown in which this is false: nobody can paint the sky.\n")
-	assert.Contains(t, text, "\n1 lesson without a world in which the claim is false\nSK1   nobody can paint the sky")
-
-	assert.Equal(t, "2 lessons a\n    RV1   x\n    RV3   z\n1 lesson b\n    RV2   y\n", summary([]lab.Remark{
-		{About: "a", ID: "RV1", Text: "x"}, {About: "b", ID: "RV2", Text: "y"}, {About: "a", ID: "RV3", Text: "z"},
-	}))
 }
 
 func TestALessonThatWaitsTooLongSaysWhatForBeforeTheRunIsCutOff(t *testing.T) {

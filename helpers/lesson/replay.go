@@ -1,10 +1,8 @@
 package lesson
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -13,24 +11,6 @@ import (
 )
 
 var replayFile = flag.String("replay", "", "play the trace of equality tokens in this `file` against the model and the server")
-
-// takeTrace makes -trace=FILE mean -replay=FILE when FILE is text that is there already. To go test,
-// -trace names a file that it writes an execution trace into; a reader's own trace would be gone.
-func takeTrace() error {
-	f := flag.Lookup("test.trace")
-	if f == nil || f.Value.String() == "" {
-		return nil
-	}
-	text, err := os.ReadFile(f.Value.String())
-	if err != nil || len(text) == 0 || bytes.HasPrefix(text, []byte("go 1.")) {
-		return nil // not there yet, or an execution trace of an earlier run
-	}
-	*replayFile = f.Value.String()
-	if err := f.Value.Set(""); err != nil {
-		return fmt.Errorf("keeping go test from writing into %s: %w", *replayFile, err)
-	}
-	return nil
-}
 
 // readTrace says before anything is run what is wrong with the trace that -replay names.
 func readTrace() error {
@@ -44,7 +24,7 @@ func readTrace() error {
 // Replays plays the trace that -replay names, if it does, and says whether it did. The test fails where
 // the server's answer is not the one that the trace expects, or not the model's.
 func Replays(t *testing.T) bool {
-	if *replayFile == "" || os.Getenv(ledgerVariable) != "" {
+	if *replayFile == "" || *claims {
 		return false
 	}
 	trace, err := token.ReadFile(*replayFile)
@@ -53,17 +33,16 @@ func Replays(t *testing.T) bool {
 	}
 	ctx, cancel := deadline(t)
 	defer cancel()
-	p := printer{ctx: ctx, t: t}
 	l := lab.New(ctx, lab.Shared(), "replay")
 	defer l.Close()
 	done := make(chan struct{})
 	var problems []error
 	go func() {
 		defer close(done)
-		problems = replay(l, p, trace)
+		problems = replay(t, l, trace)
 	}()
 	<-done
-	if f := l.Failure(); f != nil {
+	if f := l.Told().Failure; f != nil {
 		t.Fatal(f.Observed)
 	}
 	for _, err := range problems {
@@ -72,7 +51,7 @@ func Replays(t *testing.T) bool {
 	return true
 }
 
-func replay(l *lab.Lab, p printer, trace token.Trace) []error {
+func replay(t *testing.T, l *lab.Lab, trace token.Trace) []error {
 	var problems []error
 	model := &token.Model{Kind: trace.Kind}
 	expected, err := token.Replay(l.Context(), model, trace)
@@ -88,7 +67,7 @@ func replay(l *lab.Lab, p printer, trace token.Trace) []error {
 			break
 		}
 		request, _, _ := strings.Cut(step.String(), "->")
-		p.line(fmt.Sprintf("%-50s -> %s", strings.TrimSpace(request), observed[i]))
+		fmt.Fprintf(t.Output(), "%-50s -> %s\n", strings.TrimSpace(request), observed[i])
 	}
 	if err := trace.Check(observed); err != nil {
 		problems = append(problems, fmt.Errorf("the server does not answer as the trace says: %w", err))

@@ -1,34 +1,42 @@
+// Package notebook renders a record as the notebook that the first document asks its reader to keep: the paired
+// numbers, the exact sentence of a refusal, the place of the compare, and for each claim the requests that
+// showed it. It also compares what a reader predicted with what a run showed.
+//
+// The notebook is Markdown that renders on a code host, with a sequence diagram for each forced race. Two runs of the
+// book make notebooks that differ in their numbers only, uids and the names that the server makes up included. The
+// tapes, which are kept beside the notebook, tell of every request, and in some of them the order of what was under
+// way at once is left to chance.
 package notebook
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
+
+	"modrev/helpers/page"
+	"modrev/helpers/record"
 )
 
-// Save writes the notebook to a file, and the tapes of its claims into a folder beside it, which has the name of the
-// file and "-tapes".
-func (n *Notebook) Save(path string) error {
+// Save writes the notebook of a run to a file, and the tapes of its claims into a folder beside it, which has the name
+// of the file and "-tapes".
+func Save(path string, run record.Run) error {
 	folder := strings.TrimSuffix(path, filepath.Ext(path)) + "-tapes"
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("keeping the notebook: %w", err)
 	}
-	for _, p := range n.inOrder() {
-		text := p.ID + " " + p.Says + "\n\n" + strings.Join(p.Tape, "\n") + "\n"
-		if err := os.WriteFile(filepath.Join(folder, p.ID+".txt"), []byte(text), 0o644); err != nil {
-			return fmt.Errorf("keeping the tape of %s: %w", p.ID, err)
+	for _, l := range shown(run) {
+		text := l.ID + " " + l.Says + "\n\n" + strings.Join(l.Reality.Tape.Lines(), "\n") + "\n"
+		if err := os.WriteFile(filepath.Join(folder, l.ID+".txt"), []byte(text), 0o644); err != nil {
+			return fmt.Errorf("keeping the tape of %s: %w", l.ID, err)
 		}
 	}
 	f, err := os.Create(path)
 	if err != nil {
 		return fmt.Errorf("keeping the notebook: %w", err)
 	}
-	if err := n.Write(f, filepath.Base(folder)); err != nil {
+	if err := Write(f, run, filepath.Base(folder)); err != nil {
 		f.Close()
 		return fmt.Errorf("writing the notebook to %s: %w", path, err)
 	}
@@ -38,19 +46,19 @@ func (n *Notebook) Save(path string) error {
 	return nil
 }
 
-// inOrder are the pages in reading order.
-func (n *Notebook) inOrder() []Page {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.SortedFunc(maps.Values(n.pages), func(a, b Page) int {
-		_, _, first := n.Book.Place(a.ID)
-		_, _, second := n.Book.Place(b.ID)
-		return cmp.Or(cmp.Compare(first, second), cmp.Compare(a.ID, b.ID))
-	})
+// shown are the lessons that have something to write down: their claims held as the world is.
+func shown(run record.Run) []record.Lesson {
+	var out []record.Lesson
+	for _, l := range run.Lessons {
+		if l.Bent == "" && (l.Verdict == record.Holds || l.Verdict == record.Unproved) {
+			out = append(out, l)
+		}
+	}
+	return out
 }
 
-// Write writes the notebook as Markdown. The pages link to their tapes in a folder of the given name.
-func (n *Notebook) Write(w io.Writer, tapes string) error {
+// Write writes the notebook of a run as Markdown. The pages link to their tapes in a folder of the given name.
+func Write(w io.Writer, run record.Run, tapes string) error {
 	var b strings.Builder
 	b.WriteString(`# Notebook
 
@@ -59,53 +67,51 @@ makes up.
 
 ## What the first document asks you to write down
 `)
-	for _, heading := range []string{PairedNumbers, TheRefusal, TheCompare, TheSentence} {
+	for _, heading := range []string{record.PairedNumbers, record.TheRefusal, record.TheCompare, record.TheSentence} {
 		fmt.Fprintf(&b, "\n### %s\n\n", heading)
-		lines, ok := n.Fact(heading)
+		lines, ok := run.Fact(heading)
 		switch {
 		case !ok:
 			b.WriteString("(The lesson that shows it was not part of this run.)\n")
-		case heading == PairedNumbers:
+		case heading == record.PairedNumbers:
 			fenced(&b, "", lines)
 		default:
 			fmt.Fprintf(&b, "> %s\n", plain(strings.Join(lines, " ")))
 		}
 	}
-	chapter := ""
-	for _, p := range n.inOrder() {
-		if title := n.title(p.ID); title != chapter {
-			chapter = title
-			fmt.Fprintf(&b, "\n## %s\n", plain(chapter))
+	last := ""
+	for _, l := range shown(run) {
+		title := "Elsewhere"
+		if chapter, _, _ := run.Book.Place(l.ID); chapter > 0 {
+			title = fmt.Sprintf("Chapter %d · %s", chapter, run.Book[chapter-1].Title)
 		}
-		p.write(&b, tapes)
+		if title != last {
+			last = title
+			fmt.Fprintf(&b, "\n## %s\n", plain(title))
+		}
+		write(&b, l, tapes)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// title is the heading of a chapter.
-func (n *Notebook) title(id string) string {
-	if chapter, _, _ := n.Book.Place(id); chapter > 0 {
-		return fmt.Sprintf("Chapter %d · %s", chapter, n.Book[chapter-1].Title)
+// write writes the page of one lesson.
+func write(b *strings.Builder, l record.Lesson, tapes string) {
+	fmt.Fprintf(b, "\n### %s\n\n%s.\n\n", l.ID, plain(page.Capital(l.Says)))
+	from := page.From(l.From)
+	if l.From != "+" {
+		from = "From " + from
 	}
-	return "Elsewhere"
-}
-
-func (p Page) write(b *strings.Builder, tapes string) {
-	fmt.Fprintf(b, "\n### %s\n\n%s.\n\n", p.ID, plain(Capital(p.Says)))
-	from := "From " + beyond.Replace(p.From)
-	if p.From == "+" {
-		from = "Beyond the documents"
+	fmt.Fprintf(b, "*Why it matters:* %s. *Read:* `%s`. %s. [The whole tape](%s/%s.txt).\n",
+		plain(l.Why), l.Read, plain(page.Capital(from)), tapes, l.ID)
+	if l.Erratum != "" {
+		fmt.Fprintf(b, "\n**Erratum:** %s\n", plain(l.Erratum))
 	}
-	fmt.Fprintf(b, "*Why it matters:* %s. *Read:* `%s`. %s. [The whole tape](%s/%s.txt).\n", plain(p.Why), p.Read, plain(from), tapes, p.ID)
-	if p.Erratum != "" {
-		fmt.Fprintf(b, "\n**Erratum:** %s\n", plain(p.Erratum))
-	}
-	if len(p.Lines) > 0 {
+	if lines := page.Blocks(l.Reality.Page); len(lines) > 0 {
 		b.WriteString("\n")
-		fenced(b, "", p.Lines)
+		fenced(b, "", lines)
 	}
-	for _, r := range Races(p.Steps) {
+	for _, r := range Races(l.Reality.Tape) {
 		fmt.Fprintf(b, "\nA race: `%s`", r.Of)
 		if r.Alike > 0 {
 			fmt.Fprintf(b, " (and %d more of this shape)", r.Alike)
@@ -114,9 +120,6 @@ func (p Page) write(b *strings.Builder, tapes string) {
 		fenced(b, "mermaid", []string{strings.TrimSuffix(r.Diagram, "\n")})
 	}
 }
-
-// beyond puts the plus sign of a claim's origin into words.
-var beyond = strings.NewReplacer(", +", " and beyond", "; +", " and beyond")
 
 // fenced writes a block of text as it stands. Its fence is longer than any row of backticks in the text.
 func fenced(b *strings.Builder, language string, lines []string) {
@@ -132,13 +135,4 @@ func fenced(b *strings.Builder, language string, lines []string) {
 // plain is a text that Markdown takes for nothing but text. An underscore within a word is one already.
 func plain(s string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "`", "\\`", "<", "&lt;", "[", `\[`, "|", `\|`).Replace(s)
-}
-
-// Capital begins a sentence with a capital, unless its first word is a name that is written otherwise.
-func Capital(s string) string {
-	first, _, _ := strings.Cut(s, " ")
-	if s == "" || strings.ContainsAny(first, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") {
-		return s
-	}
-	return strings.ToUpper(s[:1]) + s[1:]
 }

@@ -1,7 +1,6 @@
 package notebook
 
 import (
-	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,48 +10,56 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"modrev/helpers/record"
-	"modrev/helpers/wire"
 )
 
 const shelfKey = "/registry/configmaps/cf3-1/shelf"
 
 // script makes the steps of a tape.
 type script struct {
-	steps []wire.Step
+	tape record.Tape
 }
 
-func (s *script) call(c wire.Call) *wire.Call {
-	s.steps = append(s.steps, wire.Step{Call: &c})
-	return &c
+func (s *script) add(kind record.Kind, n int) {
+	s.tape.Steps = append(s.tape.Steps, record.Step{Kind: kind, N: n})
 }
 
-func (s *script) answer(c *wire.Call, code int) {
-	c.Done, c.Code = true, code
-	s.steps = append(s.steps, wire.Step{Answer: c})
+func (s *script) call(c record.Call) (n int) {
+	s.tape.Calls = append(s.tape.Calls, c)
+	n = len(s.tape.Calls) - 1
+	s.add(record.Sent, n)
+	return n
 }
 
-func (s *script) ask(r wire.Request) *wire.Request {
-	s.steps = append(s.steps, wire.Step{Ask: &r})
-	return &r
+func (s *script) answer(n, code int) {
+	s.tape.Calls[n].Done, s.tape.Calls[n].Code = true, code
+	s.add(record.Answered, n)
 }
 
-func (s *script) reply(r *wire.Request, ok bool) {
+func (s *script) ask(r record.Request) (n int) {
+	s.tape.Requests = append(s.tape.Requests, r)
+	n = len(s.tape.Requests) - 1
+	s.add(record.Asked, n)
+	return n
+}
+
+func (s *script) reply(n int, ok bool) {
+	r := &s.tape.Requests[n]
 	r.Answered, r.Succeeded, r.StoreRevision = true, ok, 621
 	if !ok {
-		r.Found = []wire.KeyValue{{Key: r.Key, ModRevision: 621}}
+		r.Found = []record.KeyValue{{Key: r.Key, ModRevision: 621}}
 	}
-	s.steps = append(s.steps, wire.Step{Reply: r})
+	s.add(record.Replied, n)
 }
 
-func update(key string, revision int64) wire.Request {
-	return wire.Request{
-		Method: wire.Txn, From: "apiserver", Key: key, Compare: []wire.Compare{{Key: key, Field: "mod_revision", Operator: "==", Value: revision}},
-		Then: []wire.Op{{Kind: "Put", Key: key}}, Else: []wire.Op{{Kind: "Get", Key: key}},
+func update(key string, revision int64) record.Request {
+	return record.Request{
+		Method: record.Txn, From: "apiserver", Key: key, Compare: []record.Compare{{Key: key, Field: "mod_revision", Operator: "==", Value: revision}},
+		Then: []record.Op{{Kind: "Put", Key: key}}, Else: []record.Op{{Kind: "Get", Key: key}},
 	}
 }
 
-func put(who, name, token string) wire.Call {
-	return wire.Call{Who: who, Verb: http.MethodPut, Path: "configmaps/" + name, HasToken: true, Token: token}
+func put(who, name, token string) record.Call {
+	return record.Call{Who: who, Verb: http.MethodPut, Path: "configmaps/" + name, HasToken: true, Token: token}
 }
 
 // race writes a race into the script: the write of who is held, the rival's overtakes it.
@@ -65,7 +72,7 @@ func (s *script) race(name string) {
 	other := s.call(put("bystander", "elsewhere", "7"))
 	rival := s.call(put("rival", name, "619"))
 	theirs := update(key, 619)
-	theirs.Note = Rivals
+	theirs.Note = record.Rivals
 	second := s.ask(theirs)
 	s.reply(second, true)
 	s.answer(rival, 200)
@@ -78,7 +85,7 @@ func TestARaceIsDrawnFromTheRequestThatWasOvertakenToItsAnswer(t *testing.T) {
 	var s script
 	s.answer(s.call(put("writer", "shelf", "1")), 200) // before it
 	s.race("shelf")
-	races := Races(s.steps)
+	races := Races(s.tape)
 	require.Len(t, races, 1)
 	require.Equal(t, "PUT configmaps/shelf, resourceVersion 619", races[0].Of)
 	require.Zero(t, races[0].Alike)
@@ -104,7 +111,7 @@ func TestRacesOfOneShapeAreDrawnOnce(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		s.race(name)
 	}
-	races := Races(s.steps)
+	races := Races(s.tape)
 	require.Len(t, races, 1)
 	require.Equal(t, 2, races[0].Alike)
 	require.Equal(t, "PUT configmaps/a, resourceVersion 619", races[0].Of)
@@ -117,13 +124,13 @@ func TestWhatNobodyOvertookIsNoRace(t *testing.T) {
 	held := update(shelfKey, 619)
 	held.Raced, held.Note = true, "held past the deadline"
 	s.ask(held)
-	other := s.call(wire.Call{Who: "bystander", Verb: http.MethodPost, Path: "configmaps"})
+	other := s.call(record.Call{Who: "bystander", Verb: http.MethodPost, Path: "configmaps"})
 	create := update("/registry/configmaps/cf3-1/elsewhere", 0)
 	s.reply(s.ask(create), true)
 	s.answer(other, 201)
 	s.answer(mine, 504)
-	require.Empty(t, Races(s.steps))
-	require.Empty(t, Races(nil))
+	require.Empty(t, Races(s.tape))
+	require.Empty(t, Races(record.Tape{}))
 }
 
 func TestARivalBehindTheApiserversBackIsARaceToo(t *testing.T) {
@@ -135,7 +142,7 @@ func TestARivalBehindTheApiserversBackIsARaceToo(t *testing.T) {
 		s.reply(s.ask(r), false)
 	}
 	s.answer(mine, 409)
-	races := Races(s.steps)
+	races := Races(s.tape)
 	require.Len(t, races, 1)
 	require.Contains(t, races[0].Diagram, "    Note over etcd: … 592 steps like these …\n")
 	require.Less(t, strings.Count(races[0].Diagram, "\n"), longest)
@@ -147,17 +154,17 @@ func TestADeleteAndACreateOfARivalBelongToTheRace(t *testing.T) {
 	held := update(shelfKey, 619)
 	held.Raced = true
 	first := s.ask(held)
-	rival := s.call(wire.Call{Who: "rival", Verb: http.MethodPost, Path: "configmaps"})
+	rival := s.call(record.Call{Who: "rival", Verb: http.MethodPost, Path: "configmaps"})
 	second := s.ask(update(shelfKey, 0))
 	s.reply(second, true)
 	s.answer(rival, 201)
 	s.reply(first, false)
 	s.answer(mine, 409)
-	require.Contains(t, Races(s.steps)[0].Diagram, "rival->>apiserver: POST configmaps\n")
+	require.Contains(t, Races(s.tape)[0].Diagram, "rival->>apiserver: POST configmaps\n")
 }
 
 func TestWhatIsReadAfterTheFailedCompareIsDrawnAndWhatTheCacheLeftToReadBeforeIsNot(t *testing.T) {
-	read := wire.Request{Method: wire.Range, From: "apiserver", Key: shelfKey}
+	read := record.Request{Method: record.Range, From: "apiserver", Key: shelfKey}
 	var s script
 	mine := s.call(put("writer", "shelf", "619"))
 	s.reply(s.ask(read), false)
@@ -169,10 +176,10 @@ func TestWhatIsReadAfterTheFailedCompareIsDrawnAndWhatTheCacheLeftToReadBeforeIs
 	s.reply(s.ask(update(shelfKey, 619)), true)
 	s.answer(rival, 200)
 	s.reply(first, false)
-	require.NotContains(t, Races(s.steps)[0].Diagram, "Range")
+	require.NotContains(t, Races(s.tape)[0].Diagram, "Range")
 	s.reply(s.ask(read), false)
 	s.answer(mine, 409)
-	require.Equal(t, 1, strings.Count(Races(s.steps)[0].Diagram, "Range configmaps/shelf"))
+	require.Equal(t, 1, strings.Count(Races(s.tape)[0].Diagram, "Range configmaps/shelf"))
 }
 
 func TestMermaidTakesNoNameOrTextForMoreThanThat(t *testing.T) {
@@ -184,11 +191,11 @@ func TestMermaidTakesNoNameOrTextForMoreThanThat(t *testing.T) {
 	rival := s.call(put("etcd", "shelf", "1"))
 	s.answer(rival, 200)
 	odd := s.call(put("writer-1: x", "shelf", "1"))
-	odd.Err = errors.New(`no "answer"`)
+	s.tape.Calls[odd].Err = `no "answer"`
 	s.answer(odd, 0)
 	s.reply(first, false)
 	s.answer(mine, 409)
-	diagram := Races(s.steps)[0].Diagram
+	diagram := Races(s.tape)[0].Diagram
 	wellFormed(t, diagram)
 	require.Contains(t, diagram, "participant client1 as end\n")
 	require.Contains(t, diagram, "participant second as the second kube-apiserver\n")
@@ -196,27 +203,37 @@ func TestMermaidTakesNoNameOrTextForMoreThanThat(t *testing.T) {
 	require.Contains(t, diagram, "Note right of etcd: a b #lt;c#gt;\n")
 }
 
-func book() *Notebook {
-	n := &Notebook{Book: record.Book{
+func book() record.Run {
+	run := record.Run{Book: record.Book{
 		{Title: "conflict", Parts: []record.Part{{Lessons: "CF10 CF2"}}}, {Title: "later", Parts: []record.Part{{Lessons: "GU1"}}},
 	}}
 	var s script
 	s.race("shelf")
-	n.Add(Page{ID: "GU1", Says: "etcd`s key* <is> [a] | b", From: "+", Read: "pkg (*store).X", Why: "so"})
-	n.Add(Page{ID: "ZZ1", Says: "it stands nowhere", From: "D2", Read: "x", Why: "so"})
-	n.Add(Page{
-		ID: "CF2", Says: "an old one is refused", From: "D1 Expect 2, +", Read: "x", Why: "so",
-		Erratum: "the document says less", Lines: []string{"a  b", "```", "c"}, Steps: s.steps, Tape: []string{"writer: PUT", "    Txn"},
+	add := func(l record.Lesson) {
+		l.Why, l.Verdict = "so", record.Holds
+		run.Add(l)
+	}
+	add(record.Lesson{
+		ID: "GU1", Says: "etcd`s key* <is> [a] | b", From: "+", Read: record.Upstream{Package: "pkg", Func: "(*store).X"},
 	})
-	n.Add(Page{ID: "CF10", Says: "it comes first", From: "D1 Claim; +", Read: "x", Why: "so"})
-	n.WriteDown(PairedNumbers, "k8s=1  etcd=1", "k8s=2  etcd=2")
-	n.WriteDown(TheRefusal, `Operation cannot be fulfilled on configmaps "rv"`)
-	return n
+	add(record.Lesson{ID: "ZZ1", Says: "it stands nowhere", From: "D2"})
+	add(record.Lesson{
+		ID: "CF2", Says: "an old one is refused", From: "D1 Expect 2, +", Erratum: "the document says less",
+		Reality: record.Telling{Page: []record.Block{{Quote: []string{"a  b", "```", "c"}}}, Tape: s.tape},
+	})
+	add(record.Lesson{
+		ID: "CF10", Says: "it comes first", From: "D1 Claim; +",
+		Reality: record.Telling{Facts: map[string][]string{
+			record.PairedNumbers: {"k8s=1  etcd=1", "k8s=2  etcd=2"},
+			record.TheRefusal:    {`Operation cannot be fulfilled on configmaps "rv"`},
+		}},
+	})
+	return run
 }
 
 func TestTheNotebookIsMarkdownInTheOrderOfTheBook(t *testing.T) {
 	var b strings.Builder
-	require.NoError(t, book().Write(&b, "tapes"))
+	require.NoError(t, Write(&b, book(), "tapes"))
 	text := b.String()
 	markdown(t, text)
 	at := -1
@@ -226,8 +243,8 @@ func TestTheNotebookIsMarkdownInTheOrderOfTheBook(t *testing.T) {
 		"### The exact 409 sentence\n\n> Operation cannot be fulfilled on configmaps \"rv\"\n",
 		"### File and function of the compare\n\n(The lesson that shows it was not part of this run.)\n",
 		"## Chapter 1 · conflict\n\n### CF10\n\nIt comes first.\n",
-		"From D1 Claim and beyond. [The whole tape](tapes/CF10.txt).\n",
-		"### CF2\n\nAn old one is refused.\n\n*Why it matters:* so. *Read:* `x`. From D1 Expect 2 and beyond. [The whole tape](tapes/CF2.txt).\n",
+		"From D1 Claim, and beyond the documents. [The whole tape](tapes/CF10.txt).\n",
+		"### CF2\n\nAn old one is refused.\n\n*Why it matters:* so. *Read:* ` `. From D1 Expect 2, and beyond the documents. [The whole tape](tapes/CF2.txt).\n",
 		"**Erratum:** the document says less\n",
 		"````\na  b\n```\nc\n````\n",
 		"A race: `PUT configmaps/shelf, resourceVersion 619`:\n\n```mermaid\nsequenceDiagram\n",
@@ -244,14 +261,14 @@ func TestTheNotebookIsMarkdownInTheOrderOfTheBook(t *testing.T) {
 func TestANotebookIsSavedWithItsTapesBesideIt(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "run 1", "nb.md")
-	require.NoError(t, book().Save(path))
+	require.NoError(t, Save(path, book()))
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Contains(t, string(text), "(nb-tapes/CF2.txt)")
 	tape, err := os.ReadFile(filepath.Join(dir, "run 1", "nb-tapes", "CF2.txt"))
 	require.NoError(t, err)
-	require.Equal(t, "CF2 an old one is refused\n\nwriter: PUT\n    Txn\n", string(tape))
+	require.Equal(t, "CF2 an old one is refused\n\nwriter: PUT configmaps/shelf, resourceVersion 619\n", string(tape)[:77])
 
-	err = book().Save(filepath.Join(path, "nb.md"))
+	err = Save(filepath.Join(path, "nb.md"), book())
 	require.ErrorContains(t, err, "keeping the notebook: ")
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"modrev/helpers/wire"
+	"modrev/helpers/record"
 )
 
 // Race is a request whose transaction was made to wait at etcd's door until somebody else had overtaken it.
@@ -18,7 +18,8 @@ type Race struct {
 }
 
 // Races finds the races that a lesson has forced, and draws them.
-func Races(steps []wire.Step) []Race {
+func Races(tape record.Tape) []Race {
+	steps := stepsOf(tape)
 	var out []Race
 	shapes := map[string]int{}
 	for _, l := range legs(steps) {
@@ -34,24 +35,52 @@ func Races(steps []wire.Step) []Race {
 	return out
 }
 
+// step is one step of a tape, with what it is about.
+type step struct {
+	Call   *record.Call    // a client sent it
+	Ask    *record.Request // kube-apiserver asked etcd
+	Reply  *record.Request // etcd answered
+	Answer *record.Call    // kube-apiserver answered
+	Remark string
+}
+
+func stepsOf(tape record.Tape) []step {
+	out := make([]step, len(tape.Steps))
+	for i, s := range tape.Steps {
+		switch s.Kind {
+		case record.Sent:
+			out[i].Call = &tape.Calls[s.N]
+		case record.Answered:
+			out[i].Answer = &tape.Calls[s.N]
+		case record.Asked:
+			out[i].Ask = &tape.Requests[s.N]
+		case record.Replied:
+			out[i].Reply = &tape.Requests[s.N]
+		default:
+			out[i].Remark = s.Text
+		}
+	}
+	return out
+}
+
 // leg is what belongs to a race: from the request of the client whose transaction had to wait to its answer, as
 // far as it is about that transaction's key.
 type leg struct {
-	call  *wire.Call
+	call  *record.Call
 	key   string
-	steps []wire.Step
+	steps []step
 }
 
 // legs finds the races of a lesson.
-func legs(steps []wire.Step) []leg {
+func legs(steps []step) []leg {
 	var out []leg
-	var open []*wire.Call
+	var open []*record.Call
 	for _, s := range steps {
 		switch {
 		case s.Call != nil:
 			open = append(open, s.Call)
 		case s.Answer != nil:
-			open = slices.DeleteFunc(open, func(c *wire.Call) bool { return c == s.Answer })
+			open = slices.DeleteFunc(open, func(c *record.Call) bool { return c == s.Answer })
 		case s.Ask != nil && s.Ask.Raced:
 			c := sender(open, s.Ask)
 			if c == nil || slices.ContainsFunc(out, func(l leg) bool { return l.call == c }) {
@@ -68,16 +97,16 @@ func legs(steps []wire.Step) []leg {
 // overtaken says whether somebody else came meanwhile: another call, or one whom only the failed compare tells of.
 // A transaction can be held for other reasons, such as to see what becomes of it when its client hangs up.
 func (l leg) overtaken() bool {
-	return slices.ContainsFunc(l.steps, func(s wire.Step) bool {
+	return slices.ContainsFunc(l.steps, func(s step) bool {
 		return s.Call != nil && s.Call != l.call ||
-			s.Ask != nil && s.Ask.Raced && s.Ask.Method == wire.Txn && s.Ask.Answered && s.Ask.Err == nil && !s.Ask.Succeeded
+			s.Ask != nil && s.Ask.Raced && s.Ask.Method == record.Txn && s.Ask.Answered && s.Ask.Err == "" && !s.Ask.Succeeded
 	})
 }
 
 // sender is the call under way that is the likeliest to have caused a request: the first that names its object, or
 // creates one. Whoever waits at etcd's door was there before the rival came.
-func sender(open []*wire.Call, r *wire.Request) *wire.Call {
-	for _, of := range []func(*wire.Call, string) bool{names, creates} {
+func sender(open []*record.Call, r *record.Request) *record.Call {
+	for _, of := range []func(*record.Call, string) bool{names, creates} {
 		for _, c := range open {
 			if of(c, r.Key) {
 				return c
@@ -88,48 +117,48 @@ func sender(open []*wire.Call, r *wire.Request) *wire.Call {
 }
 
 // names says whether a call names the object that is stored under a key.
-func names(c *wire.Call, key string) bool {
+func names(c *record.Call, key string) bool {
 	path := strings.Split(c.Path, "/")
 	return len(path) > 1 && path[1] == key[strings.LastIndexByte(key, '/')+1:]
 }
 
 // creates says whether a call may create the object that is stored under a key. It does not name what it creates.
-func creates(c *wire.Call, key string) bool {
+func creates(c *record.Call, key string) bool {
 	return c.Verb == http.MethodPost && !strings.Contains(c.Path, "/") && strings.Contains(key, "/"+c.Path+"/")
 }
 
 // window are the steps from a call to its answer that are about a key. What is read before the held transaction
 // is answered is left out: whether the apiserver reads at all before its first transaction depends on how far its
 // cache has come. What it reads afterwards, or does not, is what a race is about.
-func window(steps []wire.Step, c *wire.Call, key string) []wire.Step {
-	at := func(c *wire.Call) (from, to int) {
-		from = slices.IndexFunc(steps, func(s wire.Step) bool { return s.Call == c })
-		to = slices.IndexFunc(steps, func(s wire.Step) bool { return s.Answer == c })
+func window(steps []step, c *record.Call, key string) []step {
+	at := func(c *record.Call) (from, to int) {
+		from = slices.IndexFunc(steps, func(s step) bool { return s.Call == c })
+		to = slices.IndexFunc(steps, func(s step) bool { return s.Answer == c })
 		if to < 0 {
 			to = len(steps) - 1
 		}
 		return from, to
 	}
-	belongs := func(other *wire.Call) bool {
+	belongs := func(other *record.Call) bool {
 		if other == c || names(other, key) || !creates(other, key) {
 			return other == c || names(other, key)
 		}
 		from, to := at(other)
-		return slices.ContainsFunc(steps[from:to+1], func(s wire.Step) bool {
+		return slices.ContainsFunc(steps[from:to+1], func(s step) bool {
 			return s.Ask != nil && s.Ask.Key == key && len(s.Ask.Compare) == 1 && s.Ask.Compare[0].Value == 0
 		})
 	}
 	decided := false
-	sent := map[*wire.Call]bool{}
-	asked := map[*wire.Request]bool{}
-	var out []wire.Step
+	sent := map[*record.Call]bool{}
+	asked := map[*record.Request]bool{}
+	var out []step
 	from, to := at(c)
 	for _, s := range steps[from : to+1] {
 		switch {
 		case s.Call != nil && belongs(s.Call):
 			sent[s.Call] = true
 		case s.Answer != nil && sent[s.Answer]:
-		case s.Ask != nil && s.Ask.Key == key && (decided || s.Ask.Method == wire.Txn):
+		case s.Ask != nil && s.Ask.Key == key && (decided || s.Ask.Method == record.Txn):
 			asked[s.Ask] = true
 		case s.Reply != nil && asked[s.Reply]:
 			decided = decided || s.Reply.Raced
@@ -184,7 +213,7 @@ func (l leg) draw() string {
 			fmt.Fprintf(&b, "    %s->>%s: %s\n", known.of("client", s.Call.Who), known.of("server", l.serverOf(s.Call)), text(s.Call.Title()))
 		case s.Ask != nil:
 			fmt.Fprintf(&b, "    %s->>etcd: %s\n", known.of("server", s.Ask.From), l.ask(s.Ask))
-			if s.Ask.Note != "" && s.Ask.Note != Rivals { // the rival is in the picture
+			if s.Ask.Note != "" && s.Ask.Note != record.Rivals { // the rival is in the picture
 				fmt.Fprintf(&b, "    Note right of etcd: %s\n", text(s.Ask.Note))
 			}
 		case s.Reply != nil:
@@ -200,7 +229,7 @@ func (l leg) draw() string {
 
 // serverOf is the kube-apiserver that a call went to: the one that asked etcd first after it was sent, as far as
 // one can tell.
-func (l leg) serverOf(c *wire.Call) string {
+func (l leg) serverOf(c *record.Call) string {
 	sent, last := false, ""
 	for _, s := range l.steps {
 		switch {
@@ -216,10 +245,10 @@ func (l leg) serverOf(c *wire.Call) string {
 }
 
 // ask is a request to etcd in two lines, with a key that says no more than it must.
-func (l leg) ask(r *wire.Request) string {
+func (l leg) ask(r *record.Request) string {
 	question := r.Question()
-	if parts := strings.Split(wire.ShortKey(r.Key), "/"); len(parts) > 2 {
-		question = strings.ReplaceAll(question, wire.ShortKey(r.Key), parts[len(parts)-3]+"/"+parts[len(parts)-1])
+	if parts := strings.Split(record.ShortKey(r.Key), "/"); len(parts) > 2 {
+		question = strings.ReplaceAll(question, record.ShortKey(r.Key), parts[len(parts)-3]+"/"+parts[len(parts)-1])
 	}
 	return folded(text(question), "then ")
 }
@@ -236,9 +265,6 @@ func (l leg) shape(diagram string) string {
 	name := l.key[strings.LastIndexByte(l.key, '/')+1:]
 	return digits.ReplaceAllString(strings.ReplaceAll(diagram, "/"+name, "/NAME"), "0")
 }
-
-// Rivals is the note on what the rival of a race sends, by which its legs are found.
-const Rivals = "the rival's"
 
 // participants are the names by which Mermaid knows who is in a diagram: their own where it takes those.
 type participants map[string]string

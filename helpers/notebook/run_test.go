@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"modrev/helpers/prediction"
+	"modrev/helpers/record"
 )
 
 // asked are claims whose lessons write down what the first document asks for, answer the questions of the form, or
@@ -132,17 +132,17 @@ func TestTwoRunsOfTheBookMakeNotebooksThatDifferInTheirNumbersOnly(t *testing.T)
 // filledIn is the form as a reader might fill it in: one line wrong, one left empty, the others right.
 func filledIn(t *testing.T) string {
 	t.Helper()
-	text := prediction.Form
+	text := Form
 	for name, answer := range map[string]string{
-		prediction.Residues:         "0, 1, 2, 3, 4, 5, 6, 7, 0",
-		prediction.PairedNumbers:    "Equal",
-		prediction.CreateRevision:   "stays",
-		prediction.StaleReplace:     "409 Conflict",
-		prediction.StaleReplaceCost: "1 Range, 1 Txn", // as who has read the first document would expect
-		prediction.RacedReplaceCost: "1 Txn",
-		prediction.RacedPatchCost:   "2 Txn",
-		prediction.CompareField:     "mod_revision",
-		prediction.Counter:          "3",
+		record.Residues:         "0, 1, 2, 3, 4, 5, 6, 7, 0",
+		record.PairsEqual:       "Equal",
+		record.CreateRevision:   "stays",
+		record.StaleReplace:     "409 Conflict",
+		record.StaleReplaceCost: "1 Range, 1 Txn", // as who has read the first document would expect
+		record.RacedReplaceCost: "1 Txn",
+		record.RacedPatchCost:   "2 Txn",
+		record.CompareField:     "mod_revision",
+		record.Counter:          "3",
 	} {
 		require.Contains(t, text, "\n"+name+":\n")
 		text = strings.Replace(text, "\n"+name+":\n", "\n"+name+": "+answer+"\n", 1)

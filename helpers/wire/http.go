@@ -7,30 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
-// Call is one HTTP request of a lesson's client and what came back.
-type Call struct {
-	Who      string // the client: "writer", "rival"
-	Verb     string // the HTTP method
-	Path     string // without the API prefix and the namespace: "configmaps/shelf/status"
-	Query    url.Values
-	Format   string // of a patch: "merge patch", "JSON patch", "strategic merge patch", "apply"
-	HasToken bool   // the body has metadata.resourceVersion
-	Token    string // metadata.resourceVersion of the body
-	Note     string // what a false world altered
-
-	Done        bool
-	Code        int
-	Reason      metav1.StatusReason // of a refusal
-	Message     string              // of a refusal
-	AnswerToken string              // metadata.resourceVersion of the answer
-	Err         error               // no answer reached the client
-}
 
 // ErrAnswerLost is what a client sees when the wire loses the answer to its request.
 var ErrAnswerLost = errors.New("connection lost before the answer arrived")
@@ -108,7 +86,7 @@ func (rt *recorder) RoundTrip(q *http.Request) (*http.Response, error) {
 	}
 	rt.tap.tape.call(call)
 	if refuse != nil {
-		rt.tap.tape.finished(call, func(c *Call) { c.Err = refuse })
+		rt.tap.tape.finished(call, func(c *Call) { c.Err = refuse.Error() })
 		return nil, refuse
 	}
 	if q.Body != nil || len(body) > 0 {
@@ -118,7 +96,7 @@ func (rt *recorder) RoundTrip(q *http.Request) (*http.Response, error) {
 	}
 	resp, err := rt.next.RoundTrip(q)
 	if err != nil {
-		rt.tap.tape.finished(call, func(c *Call) { c.Err = err })
+		rt.tap.tape.finished(call, func(c *Call) { c.Err = err.Error() })
 		return nil, err
 	}
 	if q.URL.Query().Get("watch") != "" && resp.StatusCode == http.StatusOK {
@@ -130,7 +108,7 @@ func (rt *recorder) RoundTrip(q *http.Request) (*http.Response, error) {
 	answer, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	if err != nil {
-		rt.tap.tape.finished(call, func(c *Call) { c.Err = err })
+		rt.tap.tape.finished(call, func(c *Call) { c.Err = err.Error() })
 		return nil, err
 	}
 	lose := false
@@ -141,9 +119,9 @@ func (rt *recorder) RoundTrip(q *http.Request) (*http.Response, error) {
 		lose = lose || rule.Lose
 	}
 	rt.tap.tape.finished(call, func(c *Call) {
-		c.answered(resp.StatusCode, answer)
+		filled(c, resp.StatusCode, answer)
 		if lose {
-			c.Err = ErrAnswerLost
+			c.Err = ErrAnswerLost.Error()
 		}
 	})
 	if lose {
@@ -188,7 +166,7 @@ type head struct {
 	Metadata struct {
 		ResourceVersion *string
 	}
-	Reason  metav1.StatusReason
+	Reason  string
 	Message string
 }
 
@@ -213,7 +191,8 @@ func describeCall(who string, q *http.Request, body []byte) *Call {
 	return c
 }
 
-func (c *Call) answered(code int, body []byte) {
+// filled fills in the answer of the API.
+func filled(c *Call, code int, body []byte) {
 	c.Done, c.Code = true, code
 	var h head
 	if json.Unmarshal(body, &h) != nil {
@@ -239,55 +218,4 @@ func ShortPath(path string) string {
 		parts = parts[2:]
 	}
 	return strings.Join(parts, "/")
-}
-
-// Title is the request as one line.
-func (c *Call) Title() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s", c.Verb, c.Path)
-	if c.Format != "" {
-		b.WriteString(", " + c.Format)
-	}
-	if c.HasToken && c.Token != "" {
-		b.WriteString(", resourceVersion " + c.Token)
-	} else if c.Verb == http.MethodPut || c.Format == "merge patch" {
-		b.WriteString(" (no resourceVersion)")
-	}
-	for _, k := range []string{
-		"resourceVersion", "resourceVersionMatch", "limit", "continue", "watch", "dryRun", "fieldManager", "force",
-	} {
-		if v := c.Query.Get(k); v != "" && !(k == "fieldManager" && v == c.Who) {
-			if len(v) > 24 {
-				v = v[:20] + "…"
-			}
-			fmt.Fprintf(&b, ", ?%s=%s", k, v)
-		}
-	}
-	if c.Note != "" {
-		fmt.Fprintf(&b, "  [%s]", c.Note)
-	}
-	return b.String()
-}
-
-func (c *Call) request() string { return c.Who + ": " + c.Title() }
-
-func (c *Call) answer() string { return c.Who + ": ← " + c.Outcome() }
-
-// Outcome is the answer as one line.
-func (c *Call) Outcome() string {
-	var b strings.Builder
-	switch {
-	case c.Err != nil && c.Done:
-		fmt.Fprintf(&b, "(%d, but the answer was lost)", c.Code)
-	case c.Err != nil:
-		fmt.Fprintf(&b, "no answer: %v", c.Err)
-	case c.Reason != "":
-		fmt.Fprintf(&b, "%d %s", c.Code, c.Reason)
-	default:
-		fmt.Fprintf(&b, "%d %s", c.Code, http.StatusText(c.Code))
-		if c.AnswerToken != "" {
-			b.WriteString(", resourceVersion " + c.AnswerToken)
-		}
-	}
-	return b.String()
 }

@@ -376,12 +376,13 @@ func (t *Tap) unfollow(key string, s *watchStream) {
 // rangeStream records the one request and the answers of a RangeStream call.
 type rangeStream struct {
 	grpc.ServerStream
-	wire  *Wire
-	from  string
-	tap   *Tap
-	asked *Request
-	rules []*Rule
-	gone  *Held // held the request until kube-apiserver gave up waiting
+	wire     *Wire
+	from     string
+	tap      *Tap
+	asked    *Request
+	executed bool
+	rules    []*Rule
+	gone     *Held // held the request until kube-apiserver gave up waiting
 }
 
 func (s *rangeStream) RecvMsg(m any) error {
@@ -399,7 +400,7 @@ func (s *rangeStream) RecvMsg(m any) error {
 		return nil
 	}
 	s.rules = s.tap.take(s.asked)
-	s.asked.note(s.rules)
+	note(s.asked, s.rules)
 	s.tap.tape.request(s.asked)
 	var err error
 	s.gone, err = s.tap.enter(s.Context(), s.rules, func(rule *Rule) {
@@ -423,6 +424,10 @@ func (s *rangeStream) SendMsg(m any) error {
 	if s.tap == nil {
 		s.answered(resp)
 	} else {
+		if !s.executed {
+			s.executed = true
+			s.tap.tape.executed(s.asked, m.(*pb.RangeStreamResponse).GetRangeResponse())
+		}
 		s.tap.tape.update(func() { s.answered(resp) })
 	}
 	return s.ServerStream.SendMsg(resp)
@@ -434,7 +439,7 @@ func (s *rangeStream) answered(resp *pb.RangeStreamResponse) {
 	if rev := part.GetHeader().GetRevision(); rev > 0 {
 		s.asked.StoreRevision = rev
 	}
-	s.asked.found(part)
+	found(s.asked, part)
 }
 
 // end records how the call ended.

@@ -246,7 +246,7 @@ func (t *Tap) take(r *Request) []*Rule {
 }
 
 // note says on a request what the rules do to it. It is called before the request is on the tape.
-func (r *Request) note(rules []*Rule) {
+func note(r *Request, rules []*Rule) {
 	var notes []string
 	for _, rule := range rules {
 		r.Raced = r.Raced || rule.held != nil || rule.Do != nil
@@ -265,11 +265,14 @@ func (t *Tap) pass(ctx context.Context, r *Request, m proto.Message,
 	if len(rules) == 0 {
 		entry := t.tape.request(r)
 		resp, err := next(ctx, m)
+		if err == nil {
+			t.tape.executed(entry, resp)
+		}
 		t.finish(entry, resp, err)
 		return resp, err
 	}
 
-	r.note(rules)
+	note(r, rules)
 	entry := t.tape.request(r)
 	gone, err := t.enter(ctx, rules, func(rule *Rule) {
 		m = proto.Clone(m)
@@ -283,6 +286,7 @@ func (t *Tap) pass(ctx context.Context, r *Request, m proto.Message,
 	}
 	resp, err := next(ctx, m)
 	if err == nil {
+		t.tape.executed(entry, resp)
 		for _, rule := range rules {
 			if rule.after != nil {
 				close(rule.after.arrived)

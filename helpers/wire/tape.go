@@ -1,11 +1,15 @@
 package wire
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
+
+	"modrev/helpers/record"
 )
 
 // tapeLength bounds what one Tape keeps, however long a lesson runs.
@@ -18,6 +22,8 @@ type Tape struct {
 	entries []entry
 	dropped int
 	paused  int // how many pauses there are
+
+	executions []execution
 }
 
 // entry is one line of the tape: exactly one field is set.
@@ -29,48 +35,90 @@ type entry struct {
 	remark string
 }
 
-// Step is one thing that happened on the way between a client, kube-apiserver and etcd. Exactly one field
-// is set. A Call and its Answer are one pointer, and so are an Ask and its Reply: each carries both sides, and
-// stands where it was sent and where it was answered.
-type Step struct {
-	Call   *Call    // a client sent an HTTP request
-	Ask    *Request // kube-apiserver asked etcd
-	Reply  *Request // etcd answered
-	Answer *Call    // kube-apiserver answered
-	Remark string   // something that the lesson wrote onto the tape
-}
+// Record returns what was recorded, as values of its own, without the events of watches.
+func (tp *Tape) Record() record.Tape { return tp.since(0) }
 
-// Steps returns copies of what was recorded, in order and without the events of watches.
-func (tp *Tape) Steps() []Step {
+func (tp *Tape) since(m Mark) record.Tape {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
-	requests, calls := map[*Request]*Request{}, map[*Call]*Call{}
-	var out []Step
-	for _, e := range tp.entries {
+	ranks := tp.ranks()
+	out := record.Tape{Dropped: max(tp.dropped-int(m), 0)}
+	calls, requests := map[*Call]int{}, map[*Request]int{}
+	call := func(kind record.Kind, c *Call) {
+		if _, known := calls[c]; !known {
+			calls[c] = len(out.Calls)
+			out.Calls = append(out.Calls, *c)
+		}
+		out.Steps = append(out.Steps, record.Step{Kind: kind, N: calls[c]})
+	}
+	request := func(kind record.Kind, r *Request) {
+		if _, known := requests[r]; !known {
+			requests[r] = len(out.Requests)
+			out.Requests = append(out.Requests, *r)
+			out.Requests[requests[r]].Executed = ranks[r]
+		}
+		out.Steps = append(out.Steps, record.Step{Kind: kind, N: requests[r]})
+	}
+	for _, e := range tp.after(m) {
 		switch {
 		case e.etcd != nil && e.etcd.Method == Event:
 		case e.etcd != nil:
-			out = append(out, Step{Ask: copied(requests, e.etcd)})
+			request(record.Asked, e.etcd)
 		case e.reply != nil:
-			out = append(out, Step{Reply: copied(requests, e.reply)})
+			request(record.Replied, e.reply)
 		case e.call != nil:
-			out = append(out, Step{Call: copied(calls, e.call)})
+			call(record.Sent, e.call)
 		case e.answer != nil:
-			out = append(out, Step{Answer: copied(calls, e.answer)})
+			call(record.Answered, e.answer)
 		default:
-			out = append(out, Step{Remark: e.remark})
+			out.Steps = append(out.Steps, record.Step{Kind: record.Remarked, Text: e.remark})
 		}
 	}
 	return out
 }
 
-// copied is a copy of what p points to, the same one each time.
-func copied[T any](known map[*T]*T, p *T) *T {
-	if known[p] == nil {
-		v := *p
-		known[p] = &v
+// execution is what tells when etcd executed a request.
+type execution struct {
+	request  *Request
+	revision int64 // that the store had then
+	wrote    bool
+}
+
+// executed notes that etcd has just executed a request, before any rule alters its answer.
+func (tp *Tape) executed(r *Request, resp proto.Message) {
+	var now Request
+	answered(&now, resp, nil)
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	if len(tp.executions) >= tapeLength {
+		tp.executions = slices.Clone(tp.executions[tapeLength/2:])
 	}
-	return known[p]
+	if tp.paused == 0 {
+		wrote := r.Method != Range && r.Method != RangeStream && (r.Method != Txn || now.Succeeded)
+		tp.executions = append(tp.executions, execution{r, now.StoreRevision, wrote})
+	}
+}
+
+// ranks numbers the requests in the order in which etcd executed them, from 1. Of two that were answered side by
+// side, the revision of the store tells which came first; a write is the first at its own revision.
+func (tp *Tape) ranks() map[*Request]int {
+	slices.SortStableFunc(tp.executions, func(a, b execution) int {
+		if a.revision != b.revision {
+			return cmp.Compare(a.revision, b.revision)
+		}
+		switch {
+		case a.wrote == b.wrote:
+			return 0
+		case a.wrote:
+			return -1
+		}
+		return 1
+	})
+	out := make(map[*Request]int, len(tp.executions))
+	for i, e := range tp.executions {
+		out[e.request] = i + 1
+	}
+	return out
 }
 
 // Mark is a position on a Tape.
@@ -120,30 +168,8 @@ func Answered(calls []Call, code int) int {
 	return n
 }
 
-// Lines prints what was recorded after a position: each HTTP request, indented below it the requests to
-// etcd that arrived until the next, and the answer. Events of watches are left out.
-func (tp *Tape) Lines(m Mark) []string {
-	tp.mu.Lock()
-	defer tp.mu.Unlock()
-	var out []string
-	if int(m) < tp.dropped {
-		out = append(out, fmt.Sprintf("(%d earlier entries are no longer kept)", tp.dropped-int(m)))
-	}
-	for _, e := range tp.after(m) {
-		switch {
-		case e.reply != nil, e.etcd != nil && e.etcd.Method == Event:
-		case e.etcd != nil:
-			out = append(out, "    "+e.etcd.String())
-		case e.call != nil:
-			out = append(out, e.call.request())
-		case e.answer != nil:
-			out = append(out, e.answer.answer())
-		default:
-			out = append(out, e.remark)
-		}
-	}
-	return out
-}
+// Lines is what was recorded after a position, as text (see [record.Tape.Lines]).
+func (tp *Tape) Lines(m Mark) []string { return tp.since(m).Lines() }
 
 // Remark writes a line of the caller's own onto the tape.
 func (tp *Tape) Remark(format string, args ...any) {
@@ -171,7 +197,7 @@ func (tp *Tape) Pause() (resume func()) {
 func (tp *Tape) Forget() {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
-	tp.entries, tp.dropped = nil, 0
+	tp.entries, tp.dropped, tp.executions = nil, 0, nil
 }
 
 // String prints the whole tape.
@@ -218,7 +244,7 @@ func (tp *Tape) redescribe(r, now *Request) {
 func (tp *Tape) answered(r *Request, resp proto.Message, err error) Request {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
-	r.answer(resp, err)
+	answered(r, resp, err)
 	tp.add(entry{reply: r})
 	return *r
 }

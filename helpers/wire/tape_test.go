@@ -9,6 +9,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"modrev/helpers/record"
 )
 
 func TestARequestIsPrintedAsAPersonReadsIt(t *testing.T) {
@@ -67,7 +69,7 @@ func TestARequestIsPrintedAsAPersonReadsIt(t *testing.T) {
 			"Txn if mod_revision(key) == M then Put else Get",
 		},
 		{
-			at(update(k, 216), func(r *Request) { r.answer(nil, status.Error(codes.Unavailable, "etcdserver: no leader")) }),
+			at(update(k, 216), func(r *Request) { answered(r, nil, status.Error(codes.Unavailable, "etcdserver: no leader")) }),
 			"Txn if mod_revision(configmaps/cf1-1/shelf) == 216 then Put else Get → refused: etcdserver: no leader",
 			"Txn if mod_revision(key) == M then Put else Get",
 		},
@@ -152,7 +154,7 @@ func TestARequestWroteIfItChangedTheStore(t *testing.T) {
 		"a failed compare":                     {Request{Method: Txn, Then: put, Else: get, Answered: true}, false},
 		"a transaction that only reads":        {Request{Method: Txn, Then: get, Answered: true, Succeeded: true}, false},
 		"a transaction without an answer":      {Request{Method: Txn, Then: put, Succeeded: true}, false},
-		"a transaction that etcd has refused":  {Request{Method: Txn, Then: put, Answered: true, Err: errors.New("no space")}, false},
+		"a transaction that etcd has refused":  {Request{Method: Txn, Then: put, Answered: true, Err: "no space"}, false},
 		"a read":                               {Request{Method: Range, Answered: true}, false},
 		"a watch":                              {Request{Method: Watch}, false},
 		"a compaction, which forgets versions": {Request{Method: Compact, Answered: true}, false},
@@ -216,16 +218,17 @@ func TestTheStepsTellARequestWhereItArrivedAndItsAnswerWhereItWasGiven(t *testin
 	tape.Remark("the end")
 
 	var kinds []string
-	for _, s := range tape.Steps() {
-		switch {
-		case s.Call != nil:
-			kinds = append(kinds, "call "+s.Call.Who)
-		case s.Ask != nil:
+	told := tape.Record()
+	for _, s := range told.Steps {
+		switch s.Kind {
+		case record.Sent:
+			kinds = append(kinds, "call "+told.Calls[s.N].Who)
+		case record.Asked:
 			kinds = append(kinds, "ask")
-		case s.Reply != nil:
-			kinds = append(kinds, "reply "+s.Reply.Outcome())
+		case record.Replied:
+			kinds = append(kinds, "reply "+told.Requests[s.N].Outcome())
 		default:
-			kinds = append(kinds, s.Remark)
+			kinds = append(kinds, s.Text)
 		}
 	}
 	assert.Equal(t, []string{
@@ -242,7 +245,25 @@ func TestNoMoreThanAFewOfTheKeysThatWereFoundAreKept(t *testing.T) {
 	for range 100 {
 		many.Kvs = append(many.Kvs, newKeyValue())
 	}
-	r.answer(many, nil)
+	answered(r, many, nil)
 	assert.Len(t, r.Found, keptKeyValues)
 	assert.EqualValues(t, 100, r.FoundInAll)
+}
+
+func TestTheTapeTellsInWhichOrderEtcdExecutedTheRequests(t *testing.T) {
+	var tape Tape
+	held, rival, read := describe(update(key("cf1-1", "a"), 5)), describe(update(key("cf1-1", "a"), 5)), describe(get(key("cf1-1", "a")))
+	at := func(revision int64) *pb.ResponseHeader { return &pb.ResponseHeader{Revision: revision} }
+	for _, r := range []*Request{held, rival, read} {
+		tape.request(r)
+	}
+	// The read saw what the rival wrote, and was answered first.
+	tape.executed(read, &pb.RangeResponse{Header: at(6)})
+	tape.executed(rival, &pb.TxnResponse{Succeeded: true, Header: at(6)})
+	tape.executed(held, &pb.TxnResponse{Header: at(6)})
+	tape.executed(describe(get(key("cf1-1", "b"))), &pb.RangeResponse{Header: at(5)})
+
+	told := tape.Record()
+	assert.Equal(t, []int{4, 2, 3}, []int{told.Requests[0].Executed, told.Requests[1].Executed, told.Requests[2].Executed})
+	assert.Equal(t, []Method{Txn, Range, Txn}, []Method{told.Executed()[0].Method, told.Executed()[1].Method, told.Executed()[2].Method})
 }

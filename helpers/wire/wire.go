@@ -109,7 +109,7 @@ func (w *Wire) count(r *Request) {
 		w.census = make(map[string]int64)
 	}
 	w.census[shape]++
-	if r.Method == Txn && r.writes() > 1 && len(w.crowded) < 10 {
+	if r.Method == Txn && r.Writes() > 1 && len(w.crowded) < 10 {
 		w.crowded = append(w.crowded, r.String())
 	}
 }
@@ -184,7 +184,7 @@ func (w *Wire) live(r *Request, resp any, err error) {
 	if w.Live == nil {
 		return
 	}
-	r.answer(resp, err)
+	answered(r, resp, err)
 	w.Live(*r)
 }
 

@@ -1,14 +1,15 @@
-package prediction
+package notebook
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"modrev/helpers/record"
 )
 
 func TestTheEmptyFormHasEveryQuestionAndNoAnswer(t *testing.T) {
-	answers, err := Parse("form.txt", Form)
+	answers, err := ParseAnswers("form.txt", Form)
 	require.NoError(t, err)
 	for _, q := range Questions() {
 		answer, ok := answers[q.Name]
@@ -25,19 +26,25 @@ func TestAMalformedFormGetsItsLineNumberAndWhatWasExpected(t *testing.T) {
 		"answered twice":   {"residues: 0\n\nresidues: 1\n", `my.txt:3: "residues" was answered further up already`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := Parse("my.txt", c.form)
+			_, err := ParseAnswers("my.txt", c.form)
 			require.ErrorContains(t, err, c.says)
 		})
 	}
 }
 
 func TestAGradeSaysRightOrWrongAndWhyAndWhatToRead(t *testing.T) {
-	answers, err := Parse("my.txt", "residues: 0, 1, 2\nstale replace: 200 OK\npaired numbers:\n")
+	answers, err := ParseAnswers("my.txt", "residues: 0, 1, 2\nstale replace: 200 OK\npaired numbers:\n")
 	require.NoError(t, err)
-	shown := map[string]string{Residues: "0 1 2", StaleReplace: "409 Conflict", PairedNumbers: "equal"}
-	out := strings.Join(Grade(answers,
-		func(name string) (string, bool) { s, ok := shown[name]; return s, ok },
-		func(string) (Lesson, bool) { return Lesson{"TestX", "it is so", "a reason"}, true }), "\n")
+	run := record.Run{}
+	for id, fact := range map[string][2]string{
+		"ML1": {record.Residues, "0 1 2"}, "CF1": {record.StaleReplace, "409 Conflict"}, "RV2": {record.PairsEqual, "equal"},
+	} {
+		run.Add(record.Lesson{
+			ID: id, Test: "TestX", Says: "it is so", Why: "a reason",
+			Reality: record.Telling{Facts: map[string][]string{fact[0]: {fact[1]}}},
+		})
+	}
+	out := Grade(run, answers)
 	require.Contains(t, out, "right   residues: 0 1 2\n")
 	require.Contains(t, out, `wrong   stale replace: you expected "200 OK", the run showed "409 Conflict".`)
 	require.Contains(t, out, "\n          The claim: it is so.\n          Why it matters: a reason.\n")

@@ -1,17 +1,17 @@
-package lesson
+package ledger
 
-// belief is something that people in public took for true, and were bitten.
-type belief struct {
+// misconception is something that people in public took for true, and were bitten.
+type misconception struct {
 	number int
 	text   string
 	// unanswered says why no lesson answers it, where none does.
 	unanswered string
 }
 
-// beliefs are the misconceptions that the book answers. A lesson names those that it answers by number; the
+// misconceptions are those that the book answers. A lesson names those that it answers by number; the
 // ledger lists them all with their lessons.
-func beliefs() []belief {
-	return []belief{
+func misconceptions() []misconception {
+	return []misconception{
 		{1, "the newest resourceVersion on my copy makes the write safe", ""},
 		{2, "a conflict means that the token is stale, so renew the token", ""},
 		{3, "a patch cannot be conditional; use If-Match", ""},
