@@ -43,7 +43,7 @@ func TestCF10_TwoApiserversCannotOverwriteEachOther(t *testing.T) {
 		l.Accepted(err, "at the second apiserver, a replace with the token of the first")
 		l.Settle(moved)
 		_, stale := l.TryReplace(shelf, "color=green")
-		l.Conflicts(stale, "at the first apiserver, a replace with the old token", shelf)
+		l.Refused(stale, "at the first apiserver, a replace with the old token", lab.Stale(shelf))
 		fresh := l.Get("shelf")
 		var overtaken error
 		seen := l.Record(func() {
@@ -55,14 +55,14 @@ func TestCF10_TwoApiserversCannotOverwriteEachOther(t *testing.T) {
 		table.Row("create", "first", "201", shelf.GetResourceVersion())
 		table.Row("read", "second", "200", there.GetResourceVersion())
 		table.Row("replace with that token", "second", "200", moved.GetResourceVersion())
-		table.Row("replace with the old token", "first", lab.Brief(stale), "")
+		table.Row("replace with the old token", "first", lab.AnswerLine(stale), "")
 		table.Row("read", "first", "200", fresh.GetResourceVersion())
-		table.Row("replace with that token, overtaken", "first", lab.Brief(overtaken), "")
+		table.Row("replace with that token, overtaken", "first", lab.AnswerLine(overtaken), "")
 		table.End()
 		l.Show("the last replace, and the patch at the second apiserver that overtook it", seen.Only(wire.Txn))
 		l.Expect(number(there) == number(shelf), "both report one number", "the first %s, the second %s",
 			shelf.GetResourceVersion(), there.GetResourceVersion())
-		l.Conflicts(overtaken, "the overtaken replace", shelf)
+		l.Refused(overtaken, "the overtaken replace", lab.Stale(shelf))
 		l.Stored(shelf, "color=black")
 	})
 }
@@ -130,9 +130,9 @@ func TestCF13_AReplaceIsACompareAndSwapOnlyWithTheCallersOwnToken(t *testing.T) 
 			if err == nil {
 				got++
 			} else {
-				l.Conflicts(err, "the replace by one that came late", free)
+				l.Refused(err, "the replace by one that came late", lab.Stale(free))
 			}
-			table.Row(n+1, free.GetResourceVersion(), lab.Brief(err), lab.Field(l.Of(lab.Lease).Peek("lock"), "holderIdentity"))
+			table.Row(n+1, free.GetResourceVersion(), lab.AnswerLine(err), lab.Field(l.Of(lab.Lease).Peek("lock"), "holderIdentity"))
 		}
 		table.End()
 		l.Expect(got == 1, "one client gets the lock", "%d of %d clients got the lock", got, clients)

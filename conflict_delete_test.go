@@ -55,11 +55,11 @@ func TestCF8e_ADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
 		l.Accepted(step("delete", func() error { return l.TryDelete("shelf") }), "the delete")
 		create := func() error { _, err := l.TryCreate("shelf", "color=green"); return err }
 		taken := step("create another under the name", create)
-		l.Refused(taken, "a create under the name", http.StatusConflict, metav1.StatusReasonAlreadyExists)
+		l.Refused(taken, "a create under the name", lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonAlreadyExists})
 		l.Accepted(step("patch color", func() error { _, err := l.TrySet("shelf", "color=blue"); return err }), "a patch")
 		l.Stored(shelf, "color=blue")
 		added := step("add a finalizer", finalizers(strconv.Quote(hold)+`,"modrev.example/more"`))
-		l.Refused(added, "one more finalizer", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+		l.Refused(added, "one more finalizer", lab.Refusal{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid})
 		l.Expect(!apierrors.IsForbidden(added), "IsForbidden is false for it", "it is true")
 		l.Accepted(step("take the finalizer away", finalizers("")), "taking the finalizer away")
 		_, there := l.TryKVAt(l.Key(shelf))
@@ -73,7 +73,7 @@ func TestCF8e_ADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
 
 func TestCF9_ADeleteCanSayWhatItMeans(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "CF9", From: "D2 paragraph 1, paragraph 5",
+		ID: "CF9", From: "D2 paragraph 1, 5",
 		Says: "a delete can carry preconditions: by uid it means this incarnation, by resourceVersion the version that was " +
 			"decided on; without them it deletes whatever stands there now",
 		Why: "a delete by name that is repeated, or late, hits the object that has taken the name since; and a uid alone " +
@@ -94,7 +94,7 @@ func TestCF9_ADeleteCanSayWhatItMeans(t *testing.T) {
 			if _, there := l.TryKVAt(lab.ConfigMap.KeyOf(l.Namespace, name)); there {
 				after = "stands"
 			}
-			table.Row(what, precondition, lab.Brief(err), after)
+			table.Row(what, precondition, lab.AnswerLine(err), after)
 			return err
 		}
 		before := l.Create("again", "color=red")
@@ -156,7 +156,7 @@ func TestCF9b_ADeleteIsComparedAndRetriedLikeAnUpdate(t *testing.T) {
 				after = "gone"
 			}
 			own := seen.Count(wire.Txn) - rivals
-			table.Row(what, by, own, lab.Brief(err), after)
+			table.Row(what, by, own, lab.AnswerLine(err), after)
 			if recreate && shown == nil {
 				shown = seen.Only(wire.Txn)
 			}
@@ -172,7 +172,9 @@ func TestCF9b_ADeleteIsComparedAndRetriedLikeAnUpdate(t *testing.T) {
 		l.Expect(l.Refusal(err, "the overtaken delete of one incarnation").Is(http.StatusConflict, metav1.StatusReasonConflict,
 			"Precondition failed: UID in precondition") && n == 1, "it is refused after one transaction",
 			"%d transactions: %s", n, l.Describe(err))
-		l.Names(err, "configmaps", "d") // where a delete that was not overtaken says ConfigMap, see CF8
+		// A delete that was not overtaken says ConfigMap, see CF8.
+		overtaken := l.Refusal(err, "the overtaken delete of one incarnation")
+		l.Equal("what the refusal is about", overtaken.Details(), "configmaps d")
 		for _, c := range []struct {
 			name, what string
 			options    func(*lab.Object) metav1.DeleteOptions
@@ -208,7 +210,7 @@ func TestCF12_RemovingTheLastFinalizerDoesNotHonourTheToken(t *testing.T) {
 			marked, seen, answer, err := l.RaceForTheLastFinalizer(by == "delete and create", lab.WithoutUID)
 			l.Expect(err == nil, "overtaken by "+by+": 200", "overtaken by %s: %s", by, l.Describe(err))
 			_, there := l.TryKVAt(l.Key(marked))
-			table.Row(by, lab.Brief(err), answer.GetResourceVersion(), marked.GetResourceVersion(), map[bool]string{true: "stands", false: "gone"}[there])
+			table.Row(by, lab.AnswerLine(err), answer.GetResourceVersion(), marked.GetResourceVersion(), map[bool]string{true: "stands", false: "gone"}[there])
 			l.Expect(!there, "what the rival wrote is gone", "overtaken by %s: it stands", by)
 			l.Expect(answer.GetResourceVersion() == marked.GetResourceVersion(), "the answer shows the version that was sent",
 				"the answer shows %s", answer.GetResourceVersion())
@@ -217,7 +219,7 @@ func TestCF12_RemovingTheLastFinalizerDoesNotHonourTheToken(t *testing.T) {
 		table.End()
 		l.Show("PUT without finalizers and without a uid, overtaken by delete and create", shown)
 		l.Say("So it is on kube-apiserver %s: deleteWithoutFinalizers passes on the uid that the replace carries, and no "+
-			"version. The safer way is to send the object as it was read, uid included.", l.Plane().Binary().Version)
+			"version. The safer way is to send the object as it was read, uid included.", l.Session().Binary().Version)
 	})
 }
 
@@ -245,8 +247,8 @@ func TestCF12b_TheUIDProtectsTheNextIncarnationFromALateFinalizer(t *testing.T) 
 		_, still := l.TryKVAt(l.Key(other))
 
 		table := l.Table("the last finalizer is removed, uid sent, overtaken by", "answer", "object after it")
-		table.Row("delete and create", lab.Brief(err), "stands")
-		table.Row("a patch", lab.Brief(patched), map[bool]string{true: "stands", false: "gone"}[still])
+		table.Row("delete and create", lab.AnswerLine(err), "stands")
+		table.Row("a patch", lab.AnswerLine(patched), map[bool]string{true: "stands", false: "gone"}[still])
 		table.End()
 		l.Show("PUT without finalizers, with the uid, overtaken by delete and create", seen)
 		l.Accepted(patched, "removing the last finalizer, overtaken by a patch")

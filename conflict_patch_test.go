@@ -48,18 +48,18 @@ func TestCF7_AFailedTestOfAJSONPatchIsInvalidAndNotAConflict(t *testing.T) {
 					return err
 				})
 			})
-			table.Row(op+" /metadata/resourceVersion", lab.Brief(err), attempts, seen.Summary())
+			table.Row(op+" /metadata/resourceVersion", lab.AnswerLine(err), attempts, seen.Summary())
 			return attempts, err
 		}
 
 		attempts, err := try("test")
 		failed := l.Describe(err)
-		l.Refused(err, "a patch with a failed test", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+		l.Refused(err, "a patch with a failed test", lab.Refusal{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid})
 		l.Expect(l.Refusal(err, "the patch").Message == "the server rejected our request due to an error in our request",
 			"the message says nothing of a test or of a version", "it says: %s", failed)
 		l.Expect(attempts == 1, "RetryOnConflict runs its closure once", "it ran %d times", attempts)
 		attempts, err = try("replace")
-		l.Conflicts(err, "a patch that replaces the resourceVersion by a stale one", shelf)
+		l.Refused(err, "a patch that replaces the resourceVersion by a stale one", lab.Stale(shelf))
 		l.Expect(attempts == retry.DefaultRetry.Steps, "RetryOnConflict runs its closure until its steps are spent",
 			"it ran %d times", attempts)
 		table.End()
@@ -96,8 +96,8 @@ func TestCF7b_ATokenInAPatchIsAPreconditionInEveryFormat(t *testing.T) {
 			seen := l.Record(func() {
 				_, err = l.TryPatchWith("shelf", format, body, metav1.PatchOptions{FieldManager: "writer", Force: force})
 			})
-			l.Conflicts(err, what+" with a stale token", shelf)
-			table.Row(what, lab.Brief(err), len(lab.Causes(err)), seen.Summary())
+			l.Refused(err, what+" with a stale token", lab.Stale(shelf))
+			table.Row(what, lab.AnswerLine(err), len(lab.Causes(err)), seen.Summary())
 			l.Sends(seen, what, "1 Range")
 		}
 		try("a merge patch", types.MergePatchType, object, nil)
@@ -149,7 +149,7 @@ func TestCF7c_PatchFormatsDifferInHowTheyMerge(t *testing.T) {
 		shelves.Create("shelf", "color=red")
 		_, err := shelves.TryPatch("shelf", types.StrategicMergePatchType, `{"spec":{"color":"blue"}}`)
 		l.Say("A strategic merge patch of a custom resource: %s", l.Describe(err))
-		l.Refused(err, "a strategic merge patch of a custom resource", http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType)
+		l.Refused(err, "a strategic merge patch of a custom resource", lab.Refusal{Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType})
 	})
 }
 
@@ -186,23 +186,23 @@ func TestCF7d_ANullTokenIsNoToken(t *testing.T) {
 				err = l.Race(l.Key(plain), func() error { return patch(l.Client, token, color) },
 					func() { l.Rival().Set("shelf", "rival="+color) })
 			})
-			table.Row(what, "ConfigMap", "by a rival", seen.Count(wire.Txn)-1, lab.Brief(err)) // one is the rival's
+			table.Row(what, "ConfigMap", "by a rival", seen.Count(wire.Txn)-1, lab.AnswerLine(err)) // one is the rival's
 			return err
 		}
 		once := func(what, token string) (err error) {
 			l.Settle(shelves.Peek("shelf"))
 			seen := l.Record(func() { err = patch(shelves, token, "blue") })
-			table.Row(what, "Shelf", "no", seen.Count(wire.Txn), lab.Brief(err))
+			table.Row(what, "Shelf", "no", seen.Count(wire.Txn), lab.AnswerLine(err))
 			return err
 		}
 		l.Accepted(raced("not mentioned", "", "red"), "an overtaken patch of a ConfigMap that does not mention it")
 		current := fmt.Sprintf(`"resourceVersion":%q,`, l.Peek("shelf").GetResourceVersion())
-		l.Conflicts(raced("the current one", current, "green"), "an overtaken patch of a ConfigMap with the current one", plain)
+		l.Refused(raced("the current one", current, "green"), "an overtaken patch of a ConfigMap with the current one", lab.Stale(plain))
 		l.Accepted(raced("null", null, "blue"), "an overtaken patch of a ConfigMap with null")
 		l.Stored(plain, "metadata.labels.color=blue", "rival=blue")
 		l.Accepted(once("not mentioned", ""), "a patch of a Shelf that does not mention it")
 		refused := once("null", null)
-		l.Refused(refused, "a patch with null of a Shelf", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+		l.Refused(refused, "a patch with null of a Shelf", lab.Refusal{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid})
 		table.End()
 		l.Say("The Shelf: %s", l.Describe(refused))
 	})
@@ -210,7 +210,7 @@ func TestCF7d_ANullTokenIsNoToken(t *testing.T) {
 
 func TestCF16_AnApplyCreatesWhatIsGoneUnlessItNamesTheUID(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "CF16", From: "D2 paragraph 3, paragraph 5",
+		ID: "CF16", From: "D2 paragraph 3, 5",
 		Says: "an apply creates what is missing: the one that takes the last finalizer away, sent twice, brings the object " +
 			"back; with the uid in it, it is refused with 409",
 		Why: "a controller that acts on an old event resurrects what it has just cleaned up; a uid says that only this " +

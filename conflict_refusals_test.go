@@ -229,7 +229,7 @@ func TestCF8c_TheChecksHaveAnOrder(t *testing.T) {
 
 func TestCF8d_AConflictMayBeAboutAnotherObjectThanYours(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "CF8d", From: "D2 paragraph 5, +",
+		ID: "CF8d", From: "D2 paragraph 5; +",
 		Says: "a create can be refused with a conflict over another object, the quota that it is counted in: details.kind " +
 			"says resourcequotas; a quota that is used up is not a conflict but 403",
 		Why: "nothing of the object was created, so the same create may be sent again; a client that takes every conflict " +
@@ -237,7 +237,7 @@ func TestCF8d_AConflictMayBeAboutAnotherObjectThanYours(t *testing.T) {
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the create under a quota that others write was accepted`),
 		AlsoFalseIf: []world.World{
 			world.RefusalsBecome(http.StatusForbidden, http.StatusConflict, metav1.StatusReasonConflict).Shows(`a quota that is used up was refused: 409`),
-			world.RefusalsAreAbout("configmaps").Shows(`they name configmaps and quota`),
+			world.RefusalsAreAbout("configmaps").Shows(`was refused: 409 Conflict about configmaps quota`),
 			world.ALibraryReadsFirst("create").Shows(`others are \[Range configmaps/`),
 		},
 		Read:    source.Func("k8s.io/apiserver/pkg/admission/plugin/resourcequota", "(*quotaEvaluator).checkQuotas"),
@@ -265,9 +265,10 @@ func TestCF8d_AConflictMayBeAboutAnotherObjectThanYours(t *testing.T) {
 		l.Show("a create under a quota that somebody else writes each time: the first of its transactions", txns[:min(1, len(txns))])
 		l.Say("%s", l.Describe(err))
 
-		l.Refused(usedUp, "the create under a quota that is used up", http.StatusForbidden, metav1.StatusReasonForbidden)
-		l.Refused(err, "the create under a quota that others write", http.StatusConflict, metav1.StatusReasonConflict)
-		l.Names(err, "resourcequotas", "quota")
+		l.Refused(usedUp, "the create under a quota that is used up", lab.Refusal{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden})
+		l.Refused(err, "the create under a quota that others write", lab.Refusal{
+			Code: http.StatusConflict, Reason: metav1.StatusReasonConflict, Kind: "resourcequotas", Name: "quota",
+		})
 		others := slices.DeleteFunc(seen, func(r wire.Request) bool { return r.Key == quota })
 		l.Expect(len(others) == 0, "every request is about the quota, and none about the object", "others are %v", others)
 	})
@@ -313,7 +314,7 @@ func TestCF8f_ANameOfOnesOwnAndAGeneratedOneCanClash(t *testing.T) {
 
 func TestCF8g_AnotherUIDIsAConflictThatLooksLikeAStorageError(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "CF8g", From: "D2 paragraph 1, paragraph 5",
+		ID: "CF8g", From: "D2 paragraph 1, 5",
 		Says: "a replace that carries the uid of an earlier incarnation is refused with 409 and the words StorageError: " +
 			"invalid object, Code: 4; without the uid the old token is refused as stale; without either it is let in",
 		Why: "the text looks like a damaged store and is an ordinary conflict: the object that you knew was deleted, and " +
@@ -333,7 +334,7 @@ func TestCF8g_AnotherUIDIsAConflictThatLooksLikeAStorageError(t *testing.T) {
 		try := func(what string, o *lab.Object) error {
 			var err error
 			seen := l.Record(func() { _, err = l.TryReplace(o, "color=green") })
-			table.Row(what, lab.Brief(err), seen.Summary())
+			table.Row(what, lab.AnswerLine(err), seen.Summary())
 			return err
 		}
 		err := try("with uid and token", old)
@@ -341,7 +342,7 @@ func TestCF8g_AnotherUIDIsAConflictThatLooksLikeAStorageError(t *testing.T) {
 			"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: "+
 				"Precondition failed: UID in precondition: %s, UID in object meta: %s", l.Key(old), old.GetUID(), stranger.GetUID())),
 			"the refusal speaks of a StorageError and names both uids", "the refusal says: %s", l.Describe(err))
-		l.Conflicts(try("with the token alone", lab.WithoutUID(old)), "the replace with the old token", old)
+		l.Refused(try("with the token alone", lab.WithoutUID(old)), "the replace with the old token", lab.Stale(old))
 		l.Stored(stranger, "color=blue")
 		l.Accepted(try("with neither", lab.WithoutUID(lab.WithToken(old, ""))), "the replace with neither")
 		table.End()

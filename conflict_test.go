@@ -35,9 +35,9 @@ func TestCF1_AStaleReplaceIsRefusedAndTheRivalsWriteSurvives(t *testing.T) {
 			"overwrites nothing",
 		FalseIf: world.ClientDropsTheToken.Shows(`the stale replace was accepted`),
 		AlsoFalseIf: []world.World{
-			world.AProxyRewordsRefusals.Shows(`it says: .*please apply the changes`),
+			world.AProxyRewordsRefusals.Shows(`was refused: .*please apply the changes`),
 			world.AProxyForcesWhatIsRefused.Shows(`color=red is stored`),
-			world.RefusalsAreAbout("ConfigMap").Shows(`they name ConfigMap and shelf`),
+			world.RefusalsAreAbout("ConfigMap").Shows(`is ConfigMap shelf`),
 		},
 		Read: source.Func(registryStore, "(*Store).Update"),
 	}, func(l *lab.Lab) {
@@ -49,14 +49,14 @@ func TestCF1_AStaleReplaceIsRefusedAndTheRivalsWriteSurvives(t *testing.T) {
 		table := l.Table("step", "token sent", "answer", "token after it", "color", "size")
 		table.Row("writer creates and keeps the answer", "", "201", read.GetResourceVersion(), "red", "small")
 		table.Row("rival patches color", "(none)", "200", rivals.GetResourceVersion(), "blue", "small")
-		table.Row("writer replaces, size=large", read.GetResourceVersion(), lab.Brief(err), stored.GetResourceVersion(),
+		table.Row("writer replaces, size=large", read.GetResourceVersion(), lab.AnswerLine(err), stored.GetResourceVersion(),
 			lab.Field(stored, "color"), lab.Field(stored, "size"))
 		table.End()
 		l.Say("%s", l.Describe(err))
 
-		l.Conflicts(err, "the stale replace", read)
+		l.Refused(err, "the stale replace", lab.Stale(read))
 		l.Expect(apierrors.IsConflict(err), "the client's error satisfies apierrors.IsConflict", "%T does not", err)
-		l.Names(err, "configmaps", "shelf")
+		l.Equal("what the refusal is about", l.Refusal(err, "the stale replace").Details(), "configmaps shelf")
 		l.Stored(read, "color=blue", "size=small")
 		l.Expect(number(stored) == number(rivals), "the refused replace moved nothing",
 			"resourceVersion %s after it, %s before", stored.GetResourceVersion(), rivals.GetResourceVersion())
@@ -88,16 +88,16 @@ func TestCF1b_ATokenMustBeEqualAndNotOnlyNewEnough(t *testing.T) {
 		table := l.Table("a replace with", "token", "answer")
 		send := func(what, token string) error {
 			_, err := l.TryReplace(lab.WithToken(shelf, token), "color=green")
-			table.Row(what, token, lab.Brief(err))
+			table.Row(what, token, lab.AnswerLine(err))
 			return err
 		}
 		plus := func(n int64) string { return strconv.FormatInt(number(shelf)+n, 10) }
 
-		l.Conflicts(send("an older number", first.GetResourceVersion()), "a replace with an older number", shelf)
-		l.Conflicts(send("the next number", plus(1)), "a replace with the next number", shelf)
-		l.Conflicts(send("a number far ahead", plus(1_000_000)), "a replace with a number far ahead", shelf)
+		l.Refused(send("an older number", first.GetResourceVersion()), "a replace with an older number", lab.Stale(shelf))
+		l.Refused(send("the next number", plus(1)), "a replace with the next number", lab.Stale(shelf))
+		l.Refused(send("a number far ahead", plus(1_000_000)), "a replace with a number far ahead", lab.Stale(shelf))
 		err := send("a word", "newest")
-		l.Refused(err, "a replace with a word", http.StatusInternalServerError, metav1.StatusReasonUnknown)
+		l.Refused(err, "a replace with a word", lab.Refusal{Code: http.StatusInternalServerError, Reason: metav1.StatusReasonUnknown})
 		l.Stored(shelf, "color=blue")
 		l.Accepted(send("the current number", shelf.GetResourceVersion()), "a replace with the current number")
 		l.Accepted(send("0, when the object has moved on", "0"), "a replace with 0")
@@ -127,7 +127,7 @@ func TestCF2_TheSameSentenceHasTwoSources(t *testing.T) {
 		l.Settle(l.Rival().Set("shelf", "color=blue"))
 		var late error
 		after := l.Record(func() { _, late = l.TryReplace(read, "color=green") })
-		l.Conflicts(late, "the replace after the rival's write", read)
+		l.Refused(late, "the replace after the rival's write", lab.Stale(read))
 		l.Sends(after, "the replace after the rival's write", "1 Range")
 
 		read = l.Get("shelf")
@@ -142,12 +142,12 @@ func TestCF2_TheSameSentenceHasTwoSources(t *testing.T) {
 		l.Show("one after the other: the rival had written before the replace arrived", after)
 		l.Show("in a race: the rival writes while the transaction of the replace is on its way", during)
 		table := l.Table("a replace that", "was refused by", "with")
-		table.Row("comes after the rival's write", "the apiserver's own comparison", lab.Brief(late))
-		table.Row("is overtaken by it", "the failed compare in etcd", lab.Brief(raced))
+		table.Row("comes after the rival's write", "the apiserver's own comparison", lab.AnswerLine(late))
+		table.Row("is overtaken by it", "the failed compare in etcd", lab.AnswerLine(raced))
 		table.End()
 		l.Say("Both times: %s", l.Describe(raced))
 
-		l.Conflicts(raced, "the replace that was overtaken", read)
+		l.Refused(raced, "the replace that was overtaken", lab.Stale(read))
 		l.Sends(during, "the replace that was overtaken, and the rival's patch", "2 Txn")
 		l.WriteDown(record.StaleReplaceCost, "1 Range")
 	})
@@ -183,7 +183,7 @@ func TestCF3_InARaceTheFailedCompareRefuses(t *testing.T) {
 		l.Show("PUT configmaps/shelf with the current token, overtaken by a rival's patch", seen)
 		l.Say("%s", l.Describe(err))
 
-		l.Conflicts(err, "the overtaken replace", read)
+		l.Refused(err, "the overtaken replace", lab.Stale(read))
 		l.Stored(read, "color=blue", "size=small")
 		l.Sends(seen, "the overtaken replace, and the rival's patch", "2 Txn")
 		held := seen[0]
@@ -228,7 +228,7 @@ func TestCF3b_AStaleCacheCostsACompareAndNotAnUpdate(t *testing.T) {
 		l.Say("%s", l.Describe(err))
 
 		l.Expect(number(cached) == number(read), "the cache is as stale as the writer", "the cache holds %s", cached.GetResourceVersion())
-		l.Conflicts(err, "the stale replace", read)
+		l.Refused(err, "the stale replace", lab.Stale(read))
 		l.Sends(seen, "the stale replace", "1 Txn")
 		l.Stored(read, "color=blue", "size=small")
 	})
@@ -268,7 +268,7 @@ func TestCF4_AConflictingPatchRetriesAndAConflictingReplaceDoesNot(t *testing.T)
 			}
 			own := seen.Count(wire.Txn) - 1 // one is the rival's
 			stored := l.Peek(name)
-			table.Row(what, own, lab.Brief(err), lab.Field(stored, "mine"), lab.Field(stored, "rival"))
+			table.Row(what, own, lab.AnswerLine(err), lab.Field(stored, "mine"), lab.Field(stored, "rival"))
 			return own, err
 		}
 		merge := func(body string) func(*lab.Object) (*lab.Object, error) {
@@ -279,7 +279,7 @@ func TestCF4_AConflictingPatchRetriesAndAConflictingReplaceDoesNot(t *testing.T)
 		bare, err := race("a", "a patch without a token", merge(`{"data":{"mine":"new"}}`))
 		l.Accepted(err, "the patch without a token")
 		insisting, err := race("b", "a patch with the token that was read", merge(`{"metadata":{"resourceVersion":"TOKEN"},"data":{"mine":"new"}}`))
-		l.Conflicts(err, "the patch with a token", l.New("b"))
+		l.Refused(err, "the patch with a token", lab.Stale(l.New("b")))
 		blind, err := race("c", "a replace without a token", func(read *lab.Object) (*lab.Object, error) {
 			return l.TryReplace(lab.WithToken(read, ""), "mine=new")
 		})
@@ -290,7 +290,7 @@ func TestCF4_AConflictingPatchRetriesAndAConflictingReplaceDoesNot(t *testing.T)
 		})
 		l.Accepted(err, "the apply without a token")
 		checked, err := race("d", "a replace with the token that was read", func(read *lab.Object) (*lab.Object, error) { return l.TryReplace(read, "mine=new") })
-		l.Conflicts(err, "the replace with a token", l.New("d"))
+		l.Refused(err, "the replace with a token", lab.Stale(l.New("d")))
 		table.End()
 		l.Show("the patch without a token, and the rival's patch", shown)
 
@@ -333,7 +333,7 @@ func TestCF4b_PatchesWithoutATokenNeverConflictHoweverManyWritersThereAre(t *tes
 				return err
 			})
 			for _, err := range refused {
-				l.Conflicts(err, "a patch with a token", shelf)
+				l.Refused(err, "a patch with a token", lab.Stale(shelf))
 			}
 			fields := len(l.Peek(name).Object["data"].(map[string]any)) - 1
 			table.Row(what, accepted, len(refused), l.KV(shelf).Version-1, fields)
@@ -386,7 +386,7 @@ func TestCF5_TheServersRetryHasNoCount(t *testing.T) {
 		l.Show("PATCH configmaps/shelf: the first two transactions", seen[:2])
 		l.Show("and the last two", seen[len(seen)-2:])
 		table := l.Table("rivals in a row", "transactions", "reads", "answer", "version in etcd")
-		table.Row(rivals, seen.Count(wire.Txn), seen.Count(wire.Range), lab.Brief(err), l.KV(shelf).Version)
+		table.Row(rivals, seen.Count(wire.Txn), seen.Count(wire.Range), lab.AnswerLine(err), l.KV(shelf).Version)
 		table.End()
 	})
 }
@@ -418,13 +418,13 @@ func TestCF6_AReplaceWithoutATokenOverwritesUnlessTheKindForbidsIt(t *testing.T)
 				return nil
 			}
 			refused = append(refused, kind.Kind)
-			l.Refused(err, "a replace without a token of a "+kind.Kind, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+			l.Refused(err, "a replace without a token of a "+kind.Kind, lab.Refusal{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid})
 			l.Expect(slices.Equal(l.Refusal(err, "the replace").Causes, []string{"FieldValueInvalid metadata.resourceVersion"}),
 				"the cause is the field metadata.resourceVersion", "the causes are %v", lab.Causes(err))
 			return err
 		}
 		var lease error
-		for i, kind := range append(append(lab.EveryKind(), l.MoreKinds()...), custom) {
+		for i, kind := range append(append(lab.SampleKinds(), l.MoreKinds()...), custom) {
 			err := overwrite(kind, l.Of(kind).Create(fmt.Sprintf("%s-%d", l.Namespace, i)))
 			if kind.Kind == "Lease" {
 				lease = err
@@ -453,7 +453,7 @@ func TestCF6b_AReplaceOfWhatIsMissingIsRefusedUnlessTheKindCreatesIt(t *testing.
 			"relies on PUT to create fails with a ConfigMap",
 		FalseIf: world.ServerCreatesWhatIsMissing.Shows(`created are: .*, ConfigMap, `),
 		AlsoFalseIf: []world.World{
-			world.EveryRefusalIsAConflict.Shows(`a replace of a missing \w+ was refused: 409 Conflict: .* not found`),
+			world.EveryRefusalIsAConflict.Shows(`a replace of a missing \w+ was refused: 409 Conflict.* not found`),
 			world.ReplacesLookFirst.Shows(`^created are: $`),
 		},
 		Read:    source.Func("k8s.io/kubernetes/pkg/registry/coordination/lease", "leaseStrategy.AllowCreateOnUpdate"),
@@ -471,7 +471,7 @@ func TestCF6b_AReplaceOfWhatIsMissingIsRefusedUnlessTheKindCreatesIt(t *testing.
 				continue
 			}
 			missing = append(missing, kind.Kind)
-			l.Refused(err, "a replace of a missing "+kind.Kind, http.StatusNotFound, metav1.StatusReasonNotFound)
+			l.Refused(err, "a replace of a missing "+kind.Kind, lab.Refusal{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound})
 		}
 		l.Say("These are all kinds that kube-apiserver says it serves, and Shelf, a custom resource.")
 		l.Say("404 NotFound for %d kinds: %s.", len(missing), strings.Join(missing, ", "))
@@ -504,12 +504,12 @@ func TestCF15_IfMatchMeansNothingHere(t *testing.T) {
 		table := l.Table("replace with", "If-Match", "answer")
 		put := func(what, match string, o *lab.Object) error {
 			_, err := l.WithHeader("If-Match", strconv.Quote(match)).TryReplace(o, "color=green")
-			table.Row(what, strconv.Quote(match), lab.Brief(err))
+			table.Row(what, strconv.Quote(match), lab.AnswerLine(err))
 			return err
 		}
 		l.Accepted(put("the current token", "nonsense", now), `a replace with the current token, If-Match: "nonsense"`)
 		l.Accepted(put("no token", read.GetResourceVersion(), lab.WithToken(read, "")), "a replace without a token, If-Match: the stale version")
-		l.Conflicts(put("a stale token", l.Peek("shelf").GetResourceVersion(), read), "a replace with a stale token, If-Match: the current version", read)
+		l.Refused(put("a stale token", l.Peek("shelf").GetResourceVersion(), read), "a replace with a stale token, If-Match: the current version", lab.Stale(read))
 		table.End()
 	})
 }

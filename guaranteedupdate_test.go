@@ -133,7 +133,7 @@ func TestGU2b_TheCompareIsOnModRevisionBecauseAVersionStartsAgain(t *testing.T) 
 		l.Show("PUT configmaps/shelf without a uid, held until the rival had deleted and created", sent.Only(wire.Txn))
 		l.Expect(late != nil, "the late replace is refused", "the late replace was accepted: %s of the second incarnation is gone",
 			"color=blue")
-		l.Conflicts(late, "the late replace", second)
+		l.Refused(late, "the late replace", lab.Stale(second))
 		l.Stored(second, "color=blue")
 	})
 }
@@ -163,7 +163,7 @@ func TestGU3_ACreateAndADeleteAreTheSameTransaction(t *testing.T) {
 		l.Show("POST configmaps/shelf", created)
 		l.Show("POST configmaps/shelf once more; the read is for the error: is the old one being deleted?", second)
 		l.Show("DELETE configmaps/shelf; the read is for finalizers and grace", deleted)
-		l.Refused(again, "a second create of the same name", http.StatusConflict, metav1.StatusReasonAlreadyExists)
+		l.Refused(again, "a second create of the same name", lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonAlreadyExists})
 		l.Sends(created, "a create", "1 Txn")
 		l.Expect(created[0].Shape() == createTxn, "a create is: "+createTxn, "a create is: %s", created[0].Shape())
 		l.Sends(deleted, "a delete", "1 Range, 1 Txn")
@@ -250,7 +250,7 @@ func TestGU4b_APatchWithoutATokenNeverLeaksAConflict(t *testing.T) {
 			var err error
 			sent := l.Record(func() { _, err = l.TryPatch("shelf", patch.format, patch.body) })
 			lost()
-			table.Row(patch.name, rivals, lab.Brief(err), sent.Summary())
+			table.Row(patch.name, rivals, lab.AnswerLine(err), sent.Summary())
 			l.Accepted(err, "the "+patch.name)
 			l.Sends(sent, "the "+patch.name, fmt.Sprintf("%d Txn", rivals+1))
 		}
@@ -320,7 +320,7 @@ func TestGU5b_WhatACachedCopyWouldRefuseIsReadOnceMoreBeforeItIsRefused(t *testi
 		try := func(what, cached string, do func() error) {
 			var err error
 			sent := l.Record(func() { err = do() })
-			table.Row(what, cached, lab.Brief(err), sent.Summary())
+			table.Row(what, cached, lab.AnswerLine(err), sent.Summary())
 			l.Accepted(err, what)
 			l.Sends(sent, what, "1 Range, 1 Txn")
 		}
@@ -365,7 +365,7 @@ func TestGU6_ANoOpNeverBecomesATransaction(t *testing.T) {
 			var err error
 			sent := l.Record(func() { o, err = do() })
 			l.Step(err, what)
-			table.Row(what, lab.Brief(err), sent.Summary(), o.GetResourceVersion())
+			table.Row(what, lab.AnswerLine(err), sent.Summary(), o.GetResourceVersion())
 			l.Sends(sent, what, cost)
 			l.Expect((cost == "1 Range") == (number(o) == number(shelf)), "the number moves with a write and only then",
 				"it was %s, it is %s after %s", shelf.GetResourceVersion(), o.GetResourceVersion(), what)
@@ -408,11 +408,11 @@ func TestGU6b_AStaleTokenIsRefusedEvenIfNothingWouldChange(t *testing.T) {
 		refused := l.Record(func() { _, stale = l.TryReplace(lab.WithToken(stored, shelf.GetResourceVersion())) })
 		accepted := l.Record(func() { _, current = l.TryReplace(stored) })
 
-		l.Show("PUT configmaps/shelf, as it is stored, resourceVersion "+shelf.GetResourceVersion()+": "+lab.Brief(stale), refused)
-		l.Show("PUT configmaps/shelf, as it is stored, resourceVersion "+stored.GetResourceVersion()+": "+lab.Brief(current), accepted)
+		l.Show("PUT configmaps/shelf, as it is stored, resourceVersion "+shelf.GetResourceVersion()+": "+lab.AnswerLine(stale), refused)
+		l.Show("PUT configmaps/shelf, as it is stored, resourceVersion "+stored.GetResourceVersion()+": "+lab.AnswerLine(current), accepted)
 		l.Expect(stale != nil, "a replace with a stale token and the stored content is refused",
 			"a replace with a stale token and the stored content was accepted")
-		l.Conflicts(stale, "a replace with a stale token and the stored content", shelf)
+		l.Refused(stale, "a replace with a stale token and the stored content", lab.Stale(shelf))
 		l.Accepted(current, "the same replace with the newest token")
 		l.Sends(refused, "the refusal", "1 Range")
 		l.Sends(accepted, "the no-op", "1 Range")
@@ -516,7 +516,7 @@ func TestGU7b_WhatTheServerReadsInAToken(t *testing.T) {
 			l.Settle(shelf)
 			var err error
 			sent := l.Record(func() { _, err = l.TryReplace(lab.WithToken(shelf, token), "color="+color) })
-			table.Row("replace", fmt.Sprintf("%s: %q", what, token), lab.Brief(err), sent.Summary())
+			table.Row("replace", fmt.Sprintf("%s: %q", what, token), lab.AnswerLine(err), sent.Summary())
 			shelf = l.Peek("shelf")
 			return err
 		}
@@ -524,7 +524,7 @@ func TestGU7b_WhatTheServerReadsInAToken(t *testing.T) {
 			l.Settle(shelf)
 			var err error
 			sent := l.Record(func() { err = l.TryDelete("shelf", lab.Token(lab.WithToken(shelf, token))) })
-			table.Row("delete", fmt.Sprintf("%s: %q", what, token), lab.Brief(err), sent.Summary())
+			table.Row("delete", fmt.Sprintf("%s: %q", what, token), lab.AnswerLine(err), sent.Summary())
 			r := l.Refusal(err, "the delete of "+what)
 			l.Expect(r.Is(http.StatusConflict, metav1.StatusReasonConflict, "the ResourceVersion in the precondition ("+token+")"),
 				"the delete of "+what+" is refused: 409 Conflict", "it is: %s", l.Describe(err))
@@ -535,7 +535,7 @@ func TestGU7b_WhatTheServerReadsInAToken(t *testing.T) {
 		l.Accepted(try("zero", "0", "green"), `a replace with "0"`)
 		l.Stored(shelf, "color=green", "-size")
 		wrong := try("no number", "abc", "black")
-		l.Expect(lab.Brief(wrong) == "500", "a token that is no number is answered with 500", "it is answered with %s", lab.Brief(wrong))
+		l.Expect(lab.AnswerLine(wrong) == "500", "a token that is no number is answered with 500", "it is answered with %s", lab.AnswerLine(wrong))
 		remove("the newest one behind zeros", "000"+shelf.GetResourceVersion())
 		remove("zero", "0")
 		remove("no number", "abc")
@@ -569,14 +569,14 @@ func TestGU8_TheCompareIsWhatSavesTheRivalsWrite(t *testing.T) {
 		now := l.Peek("shelf")
 
 		table := l.Table("client", "patches", "is told", "is stored in the end")
-		table.Row("writer, whose transaction arrives last", "color=green", lab.Brief(writer), "color="+lab.Field(now, "color"))
-		table.Row("rival", "size=9", lab.Brief(rival), "size="+lab.Field(now, "size"))
+		table.Row("writer, whose transaction arrives last", "color=green", lab.AnswerLine(writer), "color="+lab.Field(now, "color"))
+		table.Row("rival", "size=9", lab.AnswerLine(rival), "size="+lab.Field(now, "size"))
 		table.End()
 		l.Show("the two patches", sent)
 		l.Accepted(rival, "the rival's patch")
 		l.Expect(lab.Field(now, "size") == "9" && lab.Field(now, "color") == "green", "both writes are stored",
 			"writer was told %s, rival was told %s, and etcd holds color=%s and no size: the lost update",
-			lab.Brief(writer), lab.Brief(rival), lab.Field(now, "color"))
+			lab.AnswerLine(writer), lab.AnswerLine(rival), lab.Field(now, "color"))
 	})
 }
 
@@ -604,7 +604,7 @@ func TestGU8b_WithoutTheElseBranchARacedWriteEndsInAnErrorOfTheServer(t *testing
 					l.Step(touched, "moving the revision of the key")
 				})
 			})
-			l.Show(what+": "+lab.Brief(err), sent)
+			l.Show(what+": "+lab.AnswerLine(err), sent)
 			l.Accepted(err, what)
 		}
 		race("the raced patch", func() error { _, err := l.TrySet("shelf", "color=green"); return err })
@@ -641,7 +641,7 @@ func TestGU9_AfterAFailedCompareTheUpdateIsDecidedAnewOnTheFreshObject(t *testin
 		l.Say("%s", l.Describe(late))
 		l.Expect(late != nil, "the patch is refused, since the ConfigMap is immutable now",
 			"an immutable ConfigMap was changed: the transaction held what was decided on version %s", shelf.GetResourceVersion())
-		l.Refused(late, "the patch", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+		l.Refused(late, "the patch", lab.Refusal{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid})
 		l.Sends(sent, "the patch that is refused at its second try, with the rival's transaction", "2 Txn")
 		l.Stored(shelf, "color=red")
 	})

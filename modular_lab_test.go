@@ -53,7 +53,7 @@ func TestML1_LabelsWrapAsPredicted(t *testing.T) {
 
 func TestML2_LabelsRepeatWhateverTheModulus(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "ML2", From: "D2 paragraph 6, +",
+		ID: "ML2", From: "D2 paragraph 6; +",
 		Says: "for any m and a the labels repeat after m / gcd(a, m) steps, and no order of labels agrees with the order " +
 			"of the steps",
 		Why:     "no cleverness in comparing labels brings back what the labels do not say",
@@ -125,7 +125,7 @@ func TestML3_TokensThatLookLikeNumbersPromiseNothing(t *testing.T) {
 
 func TestML4_ASleepingWriterIsLetInWhereTokensWrap(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "ML4", From: "D2 paragraph 6, +",
+		ID: "ML4", From: "D2 paragraph 6; +",
 		Says: "where tokens are labels modulo 8, a writer that sleeps for exactly eight writes is let in and eight updates " +
 			"are gone; the real server refuses it, after eight writes and after eight hundred",
 		Why: "equal tokens must mean that nothing happened in between; a token that comes again means it no more (this is " +

@@ -46,7 +46,7 @@ func TestOT16_ATokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 			o := read("shelf")
 			var err error
 			sent := l.Record(func() { _, err = controller.TryReplace(o, "count=2") })
-			table.Row(attempts, from+", at "+o.GetResourceVersion(), lab.Brief(err), sent.Summary())
+			table.Row(attempts, from+", at "+o.GetResourceVersion(), lab.AnswerLine(err), sent.Summary())
 			return err
 		}
 		_, err := controller.TryReplace(cache.Get("shelf"), "count=1")
@@ -60,7 +60,7 @@ func TestOT16_ATokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 			"10 ms apart, and gives up. Each costs a Range because kube-apiserver's own cache is current: it sees the "+
 			"conflict itself, and reads the key before it says so (CF2, GU5b). See also OT6c and OT16d, the same with kube-apiserver's cache, and OT16b, how to wait.", fromCache)
 
-		l.Refused(err, "the write from the cache", 409, metav1.StatusReasonConflict)
+		l.Refused(err, "the write from the cache", lab.Refusal{Code: 409, Reason: metav1.StatusReasonConflict})
 		l.Expect(fromCache == retry.DefaultRetry.Steps, "every attempt of the loop conflicts",
 			"%d attempts were made", fromCache)
 		l.Accepted(live, "the write from a live read")
@@ -185,14 +185,14 @@ func TestOT16d_TheApiserversOwnCacheMayBeOldToo(t *testing.T) {
 			o, err := shelves.TryGetAt("shelf", resourceVersion)
 			l.Step(err, "reading shelf with "+title)
 			sent := l.Record(func() { _, err = shelves.TryReplace(o, "count=2") })
-			table.Row(title, o.GetResourceVersion()+", count="+lab.Field(o, "count"), lab.Brief(err), sent.Summary())
+			table.Row(title, o.GetResourceVersion()+", count="+lab.Field(o, "count"), lab.AnswerLine(err), sent.Summary())
 			if err != nil {
 				l.Sends(sent, "a replace from "+title, "1 Txn")
 			}
 			return err
 		}
 		for range 3 {
-			l.Conflicts(try(`"0"`, "0"), `a replace from a read with "0"`, created)
+			l.Refused(try(`"0"`, "0"), `a replace from a read with "0"`, lab.Stale(created))
 		}
 		err = try("no number", "")
 		table.End()
@@ -206,7 +206,7 @@ func TestOT16d_TheApiserversOwnCacheMayBeOldToo(t *testing.T) {
 
 func TestOT40_AnAnswerPutIntoACacheByHandDoesNotMakeItCurrent(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT40", From: "D2 paragraph 4, +",
+		ID: "OT40", From: "D2 paragraph 4; +",
 		Says: "to put the answer to one's own write into the cache's store does not make the cache current: it can move it " +
 			"backwards, and nothing puts that right before the next event of that object; put in ahead of the watch, it is " +
 			"taken out again by an older event that was still on its way",
@@ -244,10 +244,10 @@ func TestOT40_AnAnswerPutIntoACacheByHandDoesNotMakeItCurrent(t *testing.T) {
 		_, healed := controller.TryReplace(cache.Get("shelf"), "color=green")
 		table.End()
 		l.Say("Two replaces from the cache in between: %s, %s. One after the rival's second write: %s.",
-			lab.Brief(first), lab.Brief(second), lab.Brief(healed))
+			lab.AnswerLine(first), lab.AnswerLine(second), lab.AnswerLine(healed))
 
-		l.Conflicts(first, "a replace from the cache", wrote)
-		l.Conflicts(second, "the same once more", wrote)
+		l.Refused(first, "a replace from the cache", lab.Stale(wrote))
+		l.Refused(second, "the same once more", lab.Stale(wrote))
 		l.Accepted(healed, "a replace after the next event of the object")
 
 		// The other order: the answer is in the store before the watch delivers what is older.
@@ -276,7 +276,7 @@ func TestOT40_AnAnswerPutIntoACacheByHandDoesNotMakeItCurrent(t *testing.T) {
 
 func TestOT41_AbsenceFromACacheIsNotAbsence(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT41", From: "D2 paragraph 4, +",
+		ID: "OT41", From: "D2 paragraph 4; +",
 		Says: "that an object is not in a cache does not mean that it does not exist: with a name of its own the second " +
 			"create is refused, with a generated name every look into the cache makes one more",
 		Why: "a deterministic name lets the apiserver decide who was first; a generated name takes that decision away " +
@@ -316,7 +316,7 @@ func TestOT41_AbsenceFromACacheIsNotAbsence(t *testing.T) {
 		l.Say("Stored: shelf-child, once; and %s. Whoever is told AlreadyExists looks whose child it is: see OT23c.", strings.Join(children, ", "))
 		l.Accepted(named[0], "the first create by name")
 		for _, err := range named[1:] {
-			l.Refused(err, "a later create by name", 409, metav1.StatusReasonAlreadyExists)
+			l.Refused(err, "a later create by name", lab.Refusal{Code: 409, Reason: metav1.StatusReasonAlreadyExists})
 		}
 		l.Expect(len(children) == 3, "with a generated name, three looks make three objects",
 			"three looks made %d with a generated name; the creates were answered: %s", len(children), strings.Join(generated, ", "))

@@ -40,7 +40,7 @@ func TestOT27_ARetryRepeatsADecisionOrMakesItAnew(t *testing.T) {
 				}
 				send := decide(replicas(read))
 				_, err := deployments.TryReplace(read, "replicas="+strconv.Itoa(send))
-				table.Row(title, attempt, replicas(read), send, lab.Brief(err))
+				table.Row(title, attempt, replicas(read), send, lab.AnswerLine(err))
 				return err
 			})
 			l.Step(err, "scaling "+name)
@@ -64,7 +64,7 @@ func TestOT27_ARetryRepeatsADecisionOrMakesItAnew(t *testing.T) {
 
 func TestOT27b_AClaimFencesAnActBeforeItIsDone(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT27b", From: "D2 paragraphs 1, 5, +",
+		ID: "OT27b", From: "D2 paragraph 1, 5; +",
 		Says: "what is done outside the cluster is claimed first, with a write that carries the token: of two workers one is " +
 			"let in and acts; when both act first and record it then, both have acted and one record is lost",
 		Why: "a conflict undoes nothing: the server can refuse a write, and never what was already done elsewhere",
@@ -92,7 +92,7 @@ func TestOT27b_AClaimFencesAnActBeforeItIsDone(t *testing.T) {
 				if err == nil && !actFirst {
 					made = append(made, who+"'s")
 				}
-				answers = append(answers, lab.Brief(err))
+				answers = append(answers, lab.AnswerLine(err))
 			}
 			recorded = lab.Field(l.Get(name), "volume")
 			table.Row(title, answers[0], answers[1], strings.Join(made, ", "), recorded)

@@ -39,7 +39,7 @@ func TestOT20_AConflictShowsWhoseProgressItWas(t *testing.T) {
 		l.Rival().Set("shelf", "color=blue")
 
 		_, err := l.TryReplace(mine, "size=10")
-		l.Conflicts(err, "the writer's replace", mine)
+		l.Refused(err, "the writer's replace", lab.Stale(mine))
 		now := l.Get("shelf")
 
 		table := l.Table("field", "as the writer read it", "as it is now", "managed by")
@@ -102,7 +102,7 @@ func TestOT21_RefusalsNeedDifferentNextSteps(t *testing.T) {
 		ignore := func(_ any, err error) error { return err }
 		next := func(what, want string, next answer.Step, err error) (string, answer.Step) {
 			step, stored := answer.Next(err, l.Kind().Resource, l.Kind().Kind)
-			got := lab.Brief(err)
+			got := lab.AnswerLine(err)
 			if err == nil {
 				got = l.AnsweredTo("writer")
 			}
@@ -220,7 +220,7 @@ func TestOT21_RefusalsNeedDifferentNextSteps(t *testing.T) {
 
 func TestOT21d_ATokenThatExpiredIsGoneForGood(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT21d", From: "D2 paragraph 5, +",
+		ID: "OT21d", From: "D2 paragraph 5; +",
 		Says: "410 is not a bad moment: the same resourceVersion is refused each time, and a fresh list, compared with what " +
 			"one knew, leads on; a number from the future is not refused by a watch, which leaves out all events up to it",
 		Why: "a client that watches from a number of yesterday again and again never sees anything; and what was deleted " +
@@ -245,9 +245,9 @@ func TestOT21d_ATokenThatExpiredIsGoneForGood(t *testing.T) {
 			watch, err := shelves.TryWatch(metav1.ListOptions{ResourceVersion: "1"})
 			l.Step(err, "watching from revision 1")
 			ev, err := watch.TryNext()
-			table.Row(fmt.Sprintf("watch from 1, attempt %d", i), lab.Brief(err))
+			table.Row(fmt.Sprintf("watch from 1, attempt %d", i), lab.AnswerLine(err))
 			l.Expect(err != nil, "a watch from revision 1 is refused", "attempt %d delivered an event: %s %s", i, ev.Type, ev.Name)
-			l.Refused(err, "a watch from revision 1", http.StatusGone, metav1.StatusReasonExpired)
+			l.Refused(err, "a watch from revision 1", lab.Refusal{Code: http.StatusGone, Reason: metav1.StatusReasonExpired})
 		}
 		list := shelves.List()
 		for _, o := range list.Items {
@@ -317,18 +317,18 @@ func TestOT24_NotFoundOrAnotherIncarnation(t *testing.T) {
 		for i, s := range sends {
 			_, err := l.TryReplace(s.o, "color=green")
 			words[s.what] = l.Describe(err)
-			table.Row(s.what, lab.Brief(gone[i]), lab.Brief(err), map[bool]string{
+			table.Row(s.what, lab.AnswerLine(gone[i]), lab.AnswerLine(err), map[bool]string{
 				true: "names both uids", false: map[bool]string{true: "an ordinary conflict", false: "none"}[err != nil],
 			}[strings.Contains(words[s.what], string(stranger.GetUID()))])
-			l.Refused(gone[i], "a replace of what is gone", http.StatusNotFound, metav1.StatusReasonNotFound)
+			l.Refused(gone[i], "a replace of what is gone", lab.Refusal{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound})
 			what := "a replace with " + s.what
 			switch s.what {
 			case "neither":
 				l.Accepted(err, what)
 			case "the old token alone":
-				l.Conflicts(err, what, old)
+				l.Refused(err, what, lab.Stale(old))
 			default:
-				l.Refused(err, what, http.StatusConflict, metav1.StatusReasonConflict)
+				l.Refused(err, what, lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict})
 				want := fmt.Sprintf("Precondition failed: UID in precondition: %s, UID in object meta: %s", old.GetUID(), stranger.GetUID())
 				l.Expect(strings.HasSuffix(words[s.what], want), "the refusal ends with: "+want, "it says: %s", words[s.what])
 			}

@@ -50,13 +50,13 @@ func TestOT21b_AWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 		row := func(what string, err error, o *lab.Object, want string, known answer.Stored, next answer.Step) {
 			stored := map[bool]string{true: "yes", false: "no"}[lab.Field(l.Get(o.GetName()), "color") == "green"]
 			step, knows := answer.Next(err, l.Kind().Resource, l.Kind().Kind)
-			gets := lab.Root(err)
+			gets := lab.RootCause(err)
 			if strings.HasPrefix(what, "its deadline") { // which of the two is up to a race within kube-apiserver
 				gets = "504, or the stream breaks"
 			}
 			table.Row(what, gets, stored, knows, step)
-			l.Expect(err != nil && stored == want, what+": no answer, stored: "+want, "%s: %s, stored: %s", what, lab.Root(err), stored)
-			l.Expect(step == next && knows == known, what+": "+next.String(), "%s: %s, %s", what, lab.Root(err), step)
+			l.Expect(err != nil && stored == want, what+": no answer, stored: "+want, "%s: %s, stored: %s", what, lab.RootCause(err), stored)
+			l.Expect(step == next && knows == known, what+": "+next.String(), "%s: %s, %s", what, lab.RootCause(err), step)
 		}
 
 		// The deadlines run while the others are tried.
@@ -76,7 +76,7 @@ func TestOT21b_AWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 		l.Wire.Add(&wire.Rule{When: txn, Lost: rpctypes.ErrGRPCTimeout})
 		yes := put(l.Context(), l.Client, o, "")
 		row("etcd does it, reports a timeout", yes, o, "yes", answer.Unknown, answer.ReadBack)
-		l.Expect(lab.Brief(no) == lab.Brief(yes), "both get the same answer", "they get %s and %s", lab.Brief(no), lab.Brief(yes))
+		l.Expect(lab.AnswerLine(no) == lab.AnswerLine(yes), "both get the same answer", "they get %s and %s", lab.AnswerLine(no), lab.AnswerLine(yes))
 
 		cut, cable := l.As("cut").OnCable()
 		o, txn = create("cut-before")
@@ -107,14 +107,14 @@ func TestOT21b_AWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 			first := l.Race(l.Key(o), func() error { return put(l.Context(), l.As("first"), o, "") }, func() {
 				if again {
 					second = put(l.Context(), l.Client, o, "")
-					what = "sends the same again: " + lab.Brief(second) + "; and reads back"
+					what = "sends the same again: " + lab.AnswerLine(second) + "; and reads back"
 				}
 				read = "color=" + lab.Field(l.Get(o.GetName()), "color")
 			})
-			table.Row(what, read, lab.Brief(first))
+			table.Row(what, read, lab.AnswerLine(first))
 			if again {
 				l.Accepted(second, "the same sent again")
-				l.Conflicts(first, "the first attempt, after the same sent again,", o)
+				l.Refused(first, "the first attempt, after the same sent again,", lab.Stale(o))
 			} else {
 				l.Accepted(first, "the first attempt, arriving after the reading")
 				l.Expect(read == "color=red", "the reading came too early", "it read %s", read)
@@ -135,7 +135,7 @@ func TestOT21b_AWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 
 func TestOT21c_OneCallMayBeElevenRequests(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT21c", From: "D2 paragraph 5, +",
+		ID: "OT21c", From: "D2 paragraph 5; +",
 		Says: "one call of client-go can be eleven requests: it repeats by itself what is answered with a 429 or a 5xx that " +
 			"carries a Retry-After, and a GET whose connection broke; a write whose connection broke it sends once",
 		Why: "an own loop around such a call multiplies its requests, and a create can be refused because of itself; " +
@@ -160,7 +160,7 @@ func TestOT21c_OneCallMayBeElevenRequests(t *testing.T) {
 			from := l.Wire.Tape().Now()
 			err := do()
 			n := len(l.Wire.Tape().Calls(from))
-			table.Row(what, n, lab.Root(err))
+			table.Row(what, n, lab.RootCause(err))
 			l.Expect(n == want, fmt.Sprintf("%s: %d requests", what, want), "%s: %d request(s)", what, n)
 		}
 		count("an eviction, 429 and Retry-After: 10", 11, func() error {
@@ -230,13 +230,13 @@ func TestOT22_AConflictMayBeYourOwnLostSuccess(t *testing.T) {
 			_, lost[who] = l.As(who).TryReplace(mine)
 			_, again[who] = l.As(who).TryReplace(mine)
 			l.Expect(again[who] != nil, "the same write sent again is refused", "the same write sent again was accepted")
-			l.Conflicts(again[who], "the same write sent again", o)
+			l.Refused(again[who], "the same write sent again", lab.Stale(o))
 		}
 		short := func(err error) string {
 			if errors.Is(err, wire.ErrAnswerLost) {
 				return "(no answer)"
 			}
-			return lab.Brief(err)
+			return lab.AnswerLine(err)
 		}
 		table.Row("replace, count=1, marked as attempt 1", short(lost["careful"]), short(lost["hasty"]))
 		table.Row("the same again", short(again["careful"]), short(again["hasty"]))
@@ -283,7 +283,7 @@ func TestOT23_AlreadyExistsMayBeYourself(t *testing.T) {
 
 		table := l.Table("", "configmaps/mine", "configmaps/theirs")
 		table.Row("the writer's create", map[bool]string{true: "(no answer)"}[errors.Is(lost, wire.ErrAnswerLost)], "")
-		table.Row("the same again", lab.Brief(mine), lab.Brief(theirs))
+		table.Row("the same again", lab.AnswerLine(mine), lab.AnswerLine(theirs))
 		a, b := lab.Field(l.Get("mine"), attempt), lab.Field(l.Get("theirs"), attempt)
 		table.Row("attempt that made it", a, b)
 		table.Row("so it is", "mine: go on", "a stranger's: another name, or give up")
@@ -291,8 +291,8 @@ func TestOT23_AlreadyExistsMayBeYourself(t *testing.T) {
 		l.Say("%s", l.Describe(mine))
 		l.Say("%s", l.Describe(theirs))
 
-		l.Refused(mine, "the create sent again", http.StatusConflict, metav1.StatusReasonAlreadyExists)
-		l.Refused(theirs, "the create of a name that is taken", http.StatusConflict, metav1.StatusReasonAlreadyExists)
+		l.Refused(mine, "the create sent again", lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonAlreadyExists})
+		l.Refused(theirs, "the create of a name that is taken", lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonAlreadyExists})
 		l.Expect(strings.ReplaceAll(mine.Error(), "mine", "N") == strings.ReplaceAll(theirs.Error(), "theirs", "N"),
 			"the words are the same but for the name", "they are %q and %q", mine, theirs)
 		l.Expect(a == "writer-1" && b == "rival-7", "the mark tells whose each is", "the marks are %q and %q", a, b)
@@ -340,7 +340,7 @@ func TestOT23b_ALostCreateWithAGeneratedNameMakesTwoObjects(t *testing.T) {
 
 func TestOT23c_AlreadyExistsIsSettledByTheUIDOfTheOwner(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT23c", From: "D2 paragraphs 1, 5",
+		ID: "OT23c", From: "D2 paragraph 1, 5",
 		Says: "whether a child that already exists is one's own says the uid in its controller's owner reference, not its name " +
 			"and not the owner's name",
 		Why:         "to fail for ever on one's own child is as wrong as to adopt the child of a past owner of the same name",
@@ -367,10 +367,10 @@ func TestOT23c_AlreadyExistsIsSettledByTheUIDOfTheOwner(t *testing.T) {
 		ours := map[string]bool{}
 		for _, name := range []string{"child", "left-over"} {
 			_, err := l.TryCreateObject(childOf(owner, name))
-			l.Refused(err, "the create of "+name, http.StatusConflict, metav1.StatusReasonAlreadyExists)
+			l.Refused(err, "the create of "+name, lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonAlreadyExists})
 			there := l.Get(name)
 			ours[name] = metav1.IsControlledBy(there, owner)
-			table.Row(name, lab.Brief(err), there.GetOwnerReferences()[0].Name,
+			table.Row(name, lab.AnswerLine(err), there.GetOwnerReferences()[0].Name,
 				map[bool]string{true: "the one that is", false: "one that was"}[ours[name]],
 				map[bool]string{true: "adopt it", false: "not ours: fail"}[ours[name]])
 		}

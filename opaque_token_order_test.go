@@ -19,7 +19,7 @@ import (
 
 func TestOT18_TokensMayBeOrderedWithinOneResource(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT18", From: "D2 paragraphs 4, 6",
+		ID: "OT18", From: "D2 paragraph 4, 6",
 		Says: "tokens of one object may always be compared for equality, those of two resources not even for that (OT19); since " +
 			"Kubernetes 1.35 those of one resource of one server may be ordered, through CompareResourceVersion, which takes them for numbers of any length and refuses what is none",
 		Why: "as text 9 comes after 10, so whoever compares strings stops believing in progress each time the numbers grow " +
@@ -65,7 +65,7 @@ func TestOT18_TokensMayBeOrderedWithinOneResource(t *testing.T) {
 
 func TestOT19_TokensOfDifferentResourcesDoNotCompare(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT19", From: "D2 paragraphs 4, 6",
+		ID: "OT19", From: "D2 paragraph 4, 6",
 		Says: "numbers of different resources do not compare, even when they look as if they did: a resource may be kept in a " +
 			"store of its own, which counts for itself",
 		Why: "on a small cluster one etcd counts everything and the comparison seems to work; on a large one, with events " +
@@ -104,7 +104,7 @@ func TestOT19_TokensOfDifferentResourcesDoNotCompare(t *testing.T) {
 
 func TestOT43_ATokenIsHandedBackAsItWasGiven(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT43", From: "D2 title, +",
+		ID: "OT43", From: "D2 title; +",
 		Says: "hand a token back exactly as it was given: a replace takes it for a number, in which leading zeros do not count, " +
 			"and takes \"0\" and \"\" for none; a delete compares its text; what is no number is answered with a 500, by a delete " +
 			"with 409",
@@ -146,7 +146,7 @@ func TestOT43_ATokenIsHandedBackAsItWasGiven(t *testing.T) {
 			_, replaceCustom := custom.TryDryReplace(lab.WithToken(special, row.special), "color=blue")
 			_, patchCustom := custom.TryPatchWith("special", types.MergePatchType,
 				fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"spec":{"color":"blue"}}`, row.special), metav1.PatchOptions{DryRun: dry})
-			table.Row(row.title, lab.Brief(replace), lab.Brief(patch), lab.Brief(read), lab.Brief(remove), lab.Brief(replaceCustom))
+			table.Row(row.title, lab.AnswerLine(replace), lab.AnswerLine(patch), lab.AnswerLine(read), lab.AnswerLine(remove), lab.AnswerLine(replaceCustom))
 			for _, c := range []struct {
 				what, want string
 				err        error
@@ -154,9 +154,9 @@ func TestOT43_ATokenIsHandedBackAsItWasGiven(t *testing.T) {
 				{"a replace", row.replace, replace}, {"a merge patch", row.patch, patch},
 				{"a read", row.read, read}, {"a delete", row.remove, remove},
 			} {
-				l.Expect(lab.Brief(c.err) == c.want, c.what+", "+row.title+": "+c.want, "%s, %s: %s", c.what, row.title, lab.Brief(c.err))
+				l.Expect(lab.AnswerLine(c.err) == c.want, c.what+", "+row.title+": "+c.want, "%s, %s: %s", c.what, row.title, lab.AnswerLine(c.err))
 			}
-			customs, customPatches = append(customs, lab.Brief(replaceCustom)), append(customPatches, lab.Brief(patchCustom))
+			customs, customPatches = append(customs, lab.AnswerLine(replaceCustom)), append(customPatches, lab.AnswerLine(patchCustom))
 		}
 		table.End()
 		l.Expect(slices.Equal(customs, []string{"200", "200", "422 Invalid", "422 Invalid", "500"}) && slices.Equal(customs, customPatches),
@@ -215,10 +215,10 @@ func TestOT42_TheRulesAreNotThoseOfEveryFake(t *testing.T) {
 			_, stale := double.Replace(lab.With(same, "color=green"))
 			_, blind := double.Replace(lab.WithToken(lab.With(same, "color=white"), ""))
 			first := map[bool]string{true: "no token", false: "a token"}[created.GetResourceVersion() == ""]
-			table.Row(double.Name, first, token(same), lab.Brief(stale), lab.Brief(blind))
+			table.Row(double.Name, first, token(same), lab.AnswerLine(stale), lab.AnswerLine(blind))
 			l.Expect(first == want.created, double.Name+": a create gives "+want.created, "%s: a create gives %s", double.Name, first)
 			l.Expect(token(same) == want.same, double.Name+": a replace by the same: "+want.same, "%s: a replace by the same: %s", double.Name, token(same))
-			l.Expect(lab.Brief(stale) == want.stale, double.Name+": a stale replace: "+want.stale, "%s: a stale replace: %s", double.Name, lab.Brief(stale))
+			l.Expect(lab.AnswerLine(stale) == want.stale, double.Name+": a stale replace: "+want.stale, "%s: a stale replace: %s", double.Name, lab.AnswerLine(stale))
 		}
 		table.End()
 		l.Say("What a test says about conflicts it has to say against a real kube-apiserver.")

@@ -54,7 +54,7 @@ func TestOT8_AReplaceFromAPartialViewDropsWhatItDoesNotKnow(t *testing.T) {
 		convert := runtime.DefaultUnstructuredConverter
 		table := l.Table("the writer", "answer", "stored then")
 		row := func(writer string, err error) {
-			table.Row(writer, lab.Brief(err), lab.Fields(shelves.Peek("shelf"), "color", "size"))
+			table.Row(writer, lab.AnswerLine(err), lab.Fields(shelves.Peek("shelf"), "color", "size"))
 		}
 		shelves.Create("shelf", "color=red", "size=3")
 
@@ -109,7 +109,7 @@ func TestOT8b_ADiffIsMineOnlyAgainstTheCopyThatIRead(t *testing.T) {
 			body, err := patch.Data(mine)
 			l.Step(err, "computing the patch")
 			err = api.Patch(l.Context(), mine.DeepCopy(), patch)
-			table.Row(base, lab.Leaves(body), lab.Brief(err), lab.Fields(l.Peek("shelf"), "size"))
+			table.Row(base, lab.Leaves(body), lab.AnswerLine(err), lab.Fields(l.Peek("shelf"), "size"))
 			return err
 		}
 
@@ -118,7 +118,7 @@ func TestOT8b_ADiffIsMineOnlyAgainstTheCopyThatIRead(t *testing.T) {
 		l.Stored(l.Peek("shelf"), "color=green", "size=3")
 
 		mine.Data["color"] = "white"
-		l.Conflicts(patch("a fresh reading", get()), "the patch that is a difference to a fresh reading", l.Peek("shelf"))
+		l.Refused(patch("a fresh reading", get()), "the patch that is a difference to a fresh reading", lab.Stale(l.Peek("shelf")))
 		fresh := get()
 		mine.ResourceVersion = fresh.ResourceVersion
 		l.Accepted(patch("that, my token renewed", fresh), "the patch with a renewed token")
@@ -166,7 +166,7 @@ func TestOT9_AnUnconditionalPatchOfASharedListLosesAnEntry(t *testing.T) {
 		l.Of(kind).Create("shelf")
 		ann, bob := read("ann"), read("bob")
 		anns, bobs := report(ann, "Painted"), report(bob, "Filled")
-		table.Row("client.MergeFrom", lab.Brief(anns), lab.Brief(bobs), conditions())
+		table.Row("client.MergeFrom", lab.AnswerLine(anns), lab.AnswerLine(bobs), conditions())
 		l.Accepted(anns, "ann's patch without a token")
 		l.Accepted(bobs, "bob's patch without a token")
 		l.Expect(conditions() == "Filled", "only bob's condition is stored", "stored: %s", conditions())
@@ -174,9 +174,9 @@ func TestOT9_AnUnconditionalPatchOfASharedListLosesAnEntry(t *testing.T) {
 		l.Of(kind).Recreate("shelf")
 		ann, bob = read("ann"), read("bob")
 		anns, bobs = report(ann, "Painted", locked), report(bob, "Filled", locked)
-		table.Row("client.MergeFromWithOptimisticLock", lab.Brief(anns), lab.Brief(bobs), conditions())
+		table.Row("client.MergeFromWithOptimisticLock", lab.AnswerLine(anns), lab.AnswerLine(bobs), conditions())
 		l.Accepted(anns, "ann's patch with a token")
-		l.Conflicts(bobs, "bob's patch with a token", bob.read)
+		l.Refused(bobs, "bob's patch with a token", lab.Stale(bob.read))
 		l.Accepted(report(read("bob"), "Filled", locked), "bob's patch after he has read again")
 		table.Row("… and bob reads again", "", "200", conditions())
 		table.End()
@@ -199,7 +199,7 @@ func TestOT9_AnUnconditionalPatchOfASharedListLosesAnEntry(t *testing.T) {
 
 func TestOT9b_ALostFinalizerLetsTheObjectGoTooEarly(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT9b", From: "D2 paragraph 3, +",
+		ID: "OT9b", From: "D2 paragraph 3; +",
 		Says: "finalizers are a list that actors share: added with an unconditional merge patch, the second takes out the " +
 			"first, and the object is gone before the first actor has cleaned up",
 		Why:     "a finalizer is a promise that the object waits; whoever adds one needs the token, or a patch that merges lists",
@@ -224,7 +224,7 @@ func TestOT9b_ALostFinalizerLetsTheObjectGoTooEarly(t *testing.T) {
 				return l.As(who).Controller().Patch(l.Context(), changed, from(read[who]))
 			}
 			anns, bobs := add("ann"), add("bob")
-			table.Row(with, lab.Brief(anns), lab.Brief(bobs),
+			table.Row(with, lab.AnswerLine(anns), lab.AnswerLine(bobs),
 				strings.ReplaceAll(strings.Join(l.Peek(name).GetFinalizers(), ", "), ".modrev.example/cleanup", ""))
 			l.Accepted(anns, "ann's "+with)
 			return bobs
@@ -234,7 +234,7 @@ func TestOT9b_ALostFinalizerLetsTheObjectGoTooEarly(t *testing.T) {
 		err = finalize("the same, with the lock", "locked", func(read client.Object) client.Patch {
 			return client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
 		})
-		l.Conflicts(err, "bob's patch with the lock", l.Peek("locked"))
+		l.Refused(err, "bob's patch with the lock", lab.Stale(l.Peek("locked")))
 		err = finalize("client.StrategicMergeFrom", "strategic", func(read client.Object) client.Patch { return client.StrategicMergeFrom(read) })
 		l.Accepted(err, "bob's strategic merge patch")
 		table.End()
@@ -246,14 +246,14 @@ func TestOT9b_ALostFinalizerLetsTheObjectGoTooEarly(t *testing.T) {
 		l.As("bob").Patch("careless", types.MergePatchType, `{"metadata":{"finalizers":null}}`)
 		_, err = l.TryGet("careless")
 		l.Say("Deleted, and bob has taken his finalizer away: the first object is %s, and ann never got to clean up. The "+
-			"strategic merge patch keeps both without a token, but custom resources do not have it.", lab.Brief(err))
-		l.Refused(err, "a get of the object", http.StatusNotFound, metav1.StatusReasonNotFound)
+			"strategic merge patch keeps both without a token, but custom resources do not have it.", lab.AnswerLine(err))
+		l.Refused(err, "a get of the object", lab.Refusal{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound})
 	})
 }
 
 func TestOT29_TwoPatchesFromOneCopyLeaveWhatNobodyWanted(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT29", From: "D2 paragraph 3, +",
+		ID: "OT29", From: "D2 paragraph 3; +",
 		Says: "a patch is a change and not a state: two that were made from the same copy leave a union of both, " +
 			"and not what the last of the two meant to have",
 		Why: "\"the last one wins\" holds field by field only; who needs his whole state needs the token, or a manager " +
@@ -322,7 +322,7 @@ func TestOT10_ApplyKnowsWhoOwnsAFieldAndRetryingDoesNotChangeThat(t *testing.T) 
 		l.Say("Nothing was written. The details name no object, which those of a stale token do. bob can leave the two fields to " +
 			"ann (OT12), or take them over with force, once and by decision (OT11).")
 
-		l.Refused(err, "bob's apply of ann's fields", http.StatusConflict, metav1.StatusReasonConflict)
+		l.Refused(err, "bob's apply of ann's fields", lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict})
 		l.Expect(apierrors.ReasonForError(err) == metav1.StatusReasonConflict && len(lab.Causes(err)) == 2 &&
 			lab.HasCause(err, metav1.CauseTypeFieldManagerConflict), "two causes FieldManagerConflict", "the causes are %v", lab.Causes(err))
 		const text = "Apply failed with 2 conflicts: conflicts with \"ann\":\n- .data.color\n- .data.size"
@@ -336,7 +336,7 @@ func TestOT10_ApplyKnowsWhoOwnsAFieldAndRetryingDoesNotChangeThat(t *testing.T) 
 
 func TestOT10b_OwnersAreToldApartByManagerAndOperation(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT10b", From: "D2 paragraph 3, +",
+		ID: "OT10b", From: "D2 paragraph 3; +",
 		Says: "an owner is a manager and an operation: what ann created by POST, ann owns by Update; ann's own apply " +
 			"conflicts with that, and leaving a field out of it does not remove the field",
 		Why: "a tool that moves from create or patch to apply under its old name is two owners until its old entry is moved " +
@@ -376,7 +376,7 @@ func TestOT10b_OwnersAreToldApartByManagerAndOperation(t *testing.T) {
 		l.Accepted(step("applies color=red, without size", apply("red")), "ann's apply of the value that is there")
 		l.Stored(l.Peek("shelf"), "size=3")
 		conflict := step("applies color=blue", apply("blue"))
-		l.Refused(conflict, "ann's apply of another value", http.StatusConflict, metav1.StatusReasonConflict)
+		l.Refused(conflict, "ann's apply of another value", lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict})
 		l.Expect(lab.HasCause(conflict, metav1.CauseTypeFieldManagerConflict) && strings.Contains(conflict.Error(), `conflict with "ann" using v1`),
 			`the conflict is with "ann"`, "it is: %s", conflict)
 
@@ -421,15 +421,15 @@ func TestOT10c_AStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *testing.T
 			for _, cause := range lab.Causes(err) {
 				causes = string(cause.Type)
 			}
-			table.Row(what, which, lab.Brief(err), causes)
+			table.Row(what, which, lab.AnswerLine(err), causes)
 			return err
 		}
 		old, now := stale.GetResourceVersion(), current.GetResourceVersion()
-		l.Conflicts(apply("place", "hall", "stale", old, false), "the apply with a stale token", stale)
+		l.Refused(apply("place", "hall", "stale", old, false), "the apply with a stale token", lab.Stale(stale))
 		owner := apply("color", "green", "stale", old, false)
 		l.Expect(lab.HasCause(owner, metav1.CauseTypeFieldManagerConflict), "who owns the field is asked before the token is looked at",
 			"the causes are %v", lab.Causes(owner))
-		l.Conflicts(apply("color", "green", "stale", old, true), "the forced apply with a stale token", stale)
+		l.Refused(apply("color", "green", "stale", old, true), "the forced apply with a stale token", lab.Stale(stale))
 		l.Accepted(apply("color", "green", "current", now, true), "the forced apply with the current token")
 		table.End()
 		l.Stored(stale, "color=green", "size=3", "-place")
@@ -439,7 +439,7 @@ func TestOT10c_AStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *testing.T
 
 func TestOT30_AnApplyWithoutATokenLosesNoRace(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT30", From: "D2 paragraph 3, +",
+		ID: "OT30", From: "D2 paragraph 3; +",
 		Says: "an apply without a token that is overtaken by another write is computed again by the server and accepted: " +
 			"\"the object has been modified\", about the object itself, cannot come from it",
 		Why: "who sees that text after an apply has sent a token with it, from a copy or out of a manifest; or it is about " +
@@ -467,7 +467,7 @@ func TestOT30_AnApplyWithoutATokenLosesNoRace(t *testing.T) {
 
 func TestOT31_AnApplyThatRepeatsItselfWritesNothing(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT31", From: "D2 paragraph 3, +",
+		ID: "OT31", From: "D2 paragraph 3; +",
 		Says: "an apply that repeats itself, and would store the same bytes, writes nothing, however long after: a new time in " +
 			"managedFields alone is no reason to write",
 		Why:     "a controller may apply all it wants in every reconcile; only what differs costs a write and wakes watchers",
@@ -595,7 +595,7 @@ func TestOT12_GivingAFieldUpEndsTheFight(t *testing.T) {
 		l.Accepted(apply("3", 3, false), "the controller's first apply")
 		l.Accepted(scale(), "the human's scaling")
 		refused := apply("3", 3, false)
-		l.Refused(refused, "the controller's apply after the human has scaled", http.StatusConflict, metav1.StatusReasonConflict)
+		l.Refused(refused, "the controller's apply after the human has scaled", lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict})
 		l.Accepted(apply("3, forced", 3, true), "the controller's forced apply")
 		replicas("3")
 		l.Accepted(scale(), "the human's second scaling")
@@ -609,7 +609,7 @@ func TestOT12_GivingAFieldUpEndsTheFight(t *testing.T) {
 
 func TestOT12b_WhatItsOnlyOwnerLeavesOutFallsBackToTheDefault(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT12b", From: "D2 paragraph 3, +",
+		ID: "OT12b", From: "D2 paragraph 3; +",
 		Says: "giving a field up is not leaving it alone: when its only owner applies without it, the field goes, and " +
 			"replicas falls back to the default of 1; it stays if somebody else owns it by then",
 		Why: "so the new owner takes the field first, with its present value, and only then does the old one leave it " +

@@ -20,7 +20,7 @@ import (
 
 func TestOT25_AWriteWithoutATokenLandsOnTheNextIncarnation(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT25", From: "D2 paragraphs 1, 5",
+		ID: "OT25", From: "D2 paragraph 1, 5",
 		Says: "a patch and an unconditional replace that are overtaken by delete and recreate are repeated by the server and land " +
 			"on the new incarnation: 200, under another uid; a delete by name that is sent again removes it, and with the uid is " +
 			"refused: 409",
@@ -60,7 +60,7 @@ func TestOT25_AWriteWithoutATokenLandsOnTheNextIncarnation(t *testing.T) {
 					n++
 				}
 			}
-			table.Row(write, lab.Brief(err), n, lab.ShortUID(old), lab.ShortUID(written))
+			table.Row(write, lab.AnswerLine(err), n, lab.ShortUID(old), lab.ShortUID(written))
 			l.Expect(written.GetUID() == next.GetUID() && next.GetUID() != old.GetUID(), "it landed on the new incarnation",
 				"the %s was written to %s", write, written.GetUID())
 			l.Expect(n == 2, "the server tried it twice", "it was tried %d times", n)
@@ -86,11 +86,11 @@ func TestOT25_AWriteWithoutATokenLandsOnTheNextIncarnation(t *testing.T) {
 			rivals := l.Rival().Create(name, "color=white")
 			again := l.TryDelete(name, options...)
 			there := l.Exists(rivals)
-			table.Row(by, lab.Brief(again), map[bool]string{true: "is there", false: "is gone"}[there])
+			table.Row(by, lab.AnswerLine(again), map[bool]string{true: "is there", false: "is gone"}[there])
 			if by == "by name" {
 				l.Accepted(again, "the delete by name, sent again,")
 			} else {
-				l.Refused(again, "the delete with the uid, sent again,", http.StatusConflict, metav1.StatusReasonConflict)
+				l.Refused(again, "the delete with the uid, sent again,", lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict})
 			}
 			l.Expect(there == (by == "with the uid"), "the uid keeps the delete away from the rival's object", "%s: there: %t", by, there)
 		}
@@ -100,7 +100,7 @@ func TestOT25_AWriteWithoutATokenLandsOnTheNextIncarnation(t *testing.T) {
 
 func TestOT25b_AnApplyBringsADeletedObjectBack(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT25b", From: "D2 paragraphs 3, 5",
+		ID: "OT25b", From: "D2 paragraph 3, 5",
 		Says: "an apply creates what is not there: after a delete, even one that overtakes it, it brings the object back under a " +
 			"new uid; so does an apply that took the last finalizer off and is sent again. The old token in what is applied does " +
 			"not prevent that; the uid does: 409 where nothing stands, 422 where a namesake does",
@@ -160,7 +160,7 @@ func TestOT25b_AnApplyBringsADeletedObjectBack(t *testing.T) {
 		l.Rival().Delete("shelf")
 		_, err = l.TryApply("shelf", "writer", false, "color=red", "metadata.uid="+string(fourth.GetUID()))
 		table.Row("after a delete, with the uid", l.Answered(), "none is created", "")
-		l.Refused(err, "an apply with the uid of what was deleted", http.StatusConflict, metav1.StatusReasonConflict)
+		l.Refused(err, "an apply with the uid of what was deleted", lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict})
 		_, none := l.TryGet("shelf")
 		namesake := l.Rival().Create("shelf", "color=white")
 		_, mismatch := l.TryApply("shelf", "writer", false, "size=9", "metadata.uid="+string(fourth.GetUID()))
@@ -174,14 +174,14 @@ func TestOT25b_AnApplyBringsADeletedObjectBack(t *testing.T) {
 		want := fmt.Sprintf("uid mismatch: the provided object specified uid %s, and no existing object was found", fourth.GetUID())
 		l.Expect(strings.HasSuffix(l.Describe(err), want), "the refusal ends with: "+want, "it says: %s", l.Describe(err))
 		l.Expect(lab.IsNotFound(none), "nothing was created", "shelf is there")
-		l.Refused(mismatch, "an apply with the uid of what was deleted onto another", http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+		l.Refused(mismatch, "an apply with the uid of what was deleted onto another", lab.Refusal{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid})
 		l.Stored(namesake, "color=white", "-size")
 	})
 }
 
 func TestOT26_AReplaceBringsADeletedObjectBackWhereUpdatesCreate(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT26", From: "D2 paragraph 5, +",
+		ID: "OT26", From: "D2 paragraph 5; +",
 		Says: "some kinds are created by a replace of what is not there: a deleted Lease, Role or Service comes back with 201, " +
 			"whatever old token the replace carries; with the uid it is refused, and other kinds answer 404",
 		Why: "for these kinds the token protects nothing once the object is gone; a lease holder that renews late raises a " +
@@ -195,7 +195,7 @@ func TestOT26_AReplaceBringsADeletedObjectBackWhereUpdatesCreate(t *testing.T) {
 		Answers: "#38",
 	}, func(l *lab.Lab) {
 		kinds := map[string]lab.Kind{"custom resource": l.CustomResource()}
-		for _, k := range lab.EveryKind() {
+		for _, k := range lab.SampleKinds() {
 			kinds[k.Kind] = k
 		}
 		table := l.Table("replace after a delete", "with the old token", "with the uid as well")

@@ -66,7 +66,7 @@ func TestOT4_ToRetryIsToReadAgainAndDecideAgain(t *testing.T) {
 				}
 				counter.Data["n"] = strconv.Itoa(n + 1)
 				_, err = configMaps.Update(l.Context(), counter, metav1.UpdateOptions{})
-				table.Row(writers[i], read, counter.ResourceVersion, n+1, lab.Brief(err))
+				table.Row(writers[i], read, counter.ResourceVersion, n+1, lab.AnswerLine(err))
 				if apierrors.IsConflict(err) {
 					refused++
 				}
@@ -107,7 +107,7 @@ func TestOT5_AFreshTokenOnAStaleBodyDefeatsTheCheck(t *testing.T) {
 
 		table := l.Table("what is sent", "with token", "answer", "stored then")
 		row := func(what string, o *lab.Object, err error) {
-			table.Row(what, o.GetResourceVersion(), lab.Brief(err), lab.Fields(l.Peek("shelf"), "color", "size"))
+			table.Row(what, o.GetResourceVersion(), lab.AnswerLine(err), lab.Fields(l.Peek("shelf"), "color", "size"))
 		}
 		_, refused := l.TryReplace(mine, "color=green")
 		row("what was read, color=green", mine, refused)
@@ -118,7 +118,7 @@ func TestOT5_AFreshTokenOnAStaleBodyDefeatsTheCheck(t *testing.T) {
 		table.End()
 		l.Show("the second of them", sent)
 
-		l.Conflicts(refused, "the replace with its own token", mine)
+		l.Refused(refused, "the replace with its own token", lab.Stale(mine))
 		l.Accepted(err, "the replace with the transplanted token")
 		l.Stored(mine, "color=green", "-size")
 	})
@@ -154,13 +154,13 @@ func TestOT5b_ARenewedTokenRepeatsAStaleDecision(t *testing.T) {
 		l.Rival().Set("shelf", "books=5")
 
 		refused := api.Patch(l.Context(), changed, client.MergeFromWithOptions(read, locked))
-		table.Row("read 1, decide on 2, meanwhile somebody sets 5: patch", lab.Field(l.Peek("shelf"), "books"), lab.Brief(refused))
-		l.Refused(refused, "the patch that was decided on 1", http.StatusConflict, metav1.StatusReasonConflict)
+		table.Row("read 1, decide on 2, meanwhile somebody sets 5: patch", lab.Field(l.Peek("shelf"), "books"), lab.AnswerLine(refused))
+		l.Refused(refused, "the patch that was decided on 1", lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict})
 
 		changed = addOne(read)
 		read.ResourceVersion = l.ReadConfigMap(api, "shelf").ResourceVersion
 		renewed := api.Patch(l.Context(), changed, client.MergeFromWithOptions(read, locked))
-		table.Row("renew the token only, and patch again", lab.Field(l.Peek("shelf"), "books"), lab.Brief(renewed))
+		table.Row("renew the token only, and patch again", lab.Field(l.Peek("shelf"), "books"), lab.AnswerLine(renewed))
 		l.Accepted(renewed, "the patch with the renewed token")
 		l.Stored(l.Peek("shelf"), "books=2")
 
@@ -201,7 +201,7 @@ func TestOT6_ARetryIsBoundedAndReportsWhatDoesNotGoAway(t *testing.T) {
 				return err
 			})
 			refused := wire.Answered(l.Wire.Tape().Calls(from), http.StatusConflict)
-			table.Row(name, backoff.Steps, attempts, refused, lab.Brief(err))
+			table.Row(name, backoff.Steps, attempts, refused, lab.AnswerLine(err))
 			l.Expect(attempts == backoff.Steps && refused == attempts && apierrors.IsConflict(err),
 				fmt.Sprintf("%d attempts are made, and then the last conflict is returned", backoff.Steps),
 				"attempts: %d; returned: %s", attempts, l.Describe(err))
@@ -246,7 +246,7 @@ func TestOT6b_TheReadingBelongsInsideTheRetry(t *testing.T) {
 			attempts++
 			return paint(shelf)
 		})
-		table.Row("outside", attempts, lab.Brief(outside), lab.Fields(l.Peek("shelf"), "color", "size"))
+		table.Row("outside", attempts, lab.AnswerLine(outside), lab.Fields(l.Peek("shelf"), "color", "size"))
 		l.Expect(attempts == 5 && apierrors.IsConflict(outside), "with the reading outside, all 5 attempts conflict",
 			"attempts with the reading outside: %d; in the end: %s", attempts, l.Describe(outside))
 
@@ -261,7 +261,7 @@ func TestOT6b_TheReadingBelongsInsideTheRetry(t *testing.T) {
 			}
 			return paint(shelf)
 		})
-		table.Row("inside", attempts, lab.Brief(inside), lab.Fields(l.Peek("shelf"), "color", "size"))
+		table.Row("inside", attempts, lab.AnswerLine(inside), lab.Fields(l.Peek("shelf"), "color", "size"))
 		table.End()
 		l.Expect(attempts == 2 && inside == nil, "with the reading inside, the second attempt succeeds",
 			"attempts with the reading inside: %d; in the end: %s", attempts, l.Describe(inside))
@@ -305,7 +305,7 @@ func TestOT6c_TheReadingOfARetryMustNotComeFromAStaleCache(t *testing.T) {
 				_, err = shelves.TryReplace(shelf, "color=green")
 				return err
 			})
-			table.Row(from, token, sized.GetResourceVersion(), attempts, lab.Brief(err))
+			table.Row(from, token, sized.GetResourceVersion(), attempts, lab.AnswerLine(err))
 			return attempts, err
 		}
 		attempts, err := paint(`from the cache (resourceVersion "0")`, "0")
@@ -354,7 +354,7 @@ func TestOT6d_ACancelledRetryEndsAndTheContextSaysWhy(t *testing.T) {
 				}
 				return err
 			})
-			table.Row(loop, when, runs, lab.Brief(err))
+			table.Row(loop, when, runs, lab.AnswerLine(err))
 			return runs, err
 		}
 		onConflict := func(_ context.Context, attempt func() error) error {
@@ -431,7 +431,7 @@ func TestOT7_BackoffWithChanceProtectsTheServer(t *testing.T) {
 
 func TestOT28_CreateOrUpdateReportsTheRaceItLost(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT28", From: "D2 paragraph 2, 3, +",
+		ID: "OT28", From: "D2 paragraph 2, 3; +",
 		Says: "controllerutil.CreateOrUpdate reads, lets a function change what was read, and replaces it with the token of " +
 			"that reading: it writes nothing if nothing changed, and if somebody wrote in between it returns the conflict",
 		Why:         "its function must be one that can be run again on the next reading, which is what a reconciler does anyway",
@@ -466,7 +466,7 @@ func TestOT28_CreateOrUpdateReportsTheRaceItLost(t *testing.T) {
 			Do: func(int) { l.Settle(l.Rival().Set("shelf", "size=3")) },
 		})
 		raced := paint("color=blue, raced", "blue")
-		l.Conflicts(raced, "the raced CreateOrUpdate", l.Peek("shelf"))
+		l.Refused(raced, "the raced CreateOrUpdate", lab.Stale(l.Peek("shelf")))
 		l.Accepted(paint("color=blue, the next reconcile", "blue"), "the next")
 		table.End()
 		l.Say("In the raced row the transaction is the rival's: the replace was refused after a read, and sent none (CF2).")

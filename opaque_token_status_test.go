@@ -75,7 +75,7 @@ func TestOT13_TheDefinitionSaysWhetherStatusHasADoorOfItsOwn(t *testing.T) {
 			errs[1], builtIn)
 		l.Expect(errs[1].Error() == fmt.Sprintf("shelves.%s %q not found", without.Group, "shelf"),
 			"the 404 of a custom resource has the text of a missing object", "it says: %s", errs[1])
-		l.Refused(builtIn, "a replace of a ConfigMap's /status", http.StatusNotFound, metav1.StatusReasonNotFound)
+		l.Refused(builtIn, "a replace of a ConfigMap's /status", lab.Refusal{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound})
 	})
 }
 
@@ -99,7 +99,7 @@ func TestOT14_SpecAndStatusShareOneToken(t *testing.T) {
 		table := l.Table("who", "writes", "with token", "answer", "token then", "generation")
 		row := func(who, what, token string, err error) error {
 			now := l.Of(lab.Deployment).Peek("shelf")
-			table.Row(who, what, token, lab.Brief(err), now.GetResourceVersion(), now.GetGeneration())
+			table.Row(who, what, token, lab.AnswerLine(err), now.GetResourceVersion(), now.GetGeneration())
 			return err
 		}
 		read := func(api typedapps.DeploymentInterface) *appsv1.Deployment {
@@ -115,7 +115,7 @@ func TestOT14_SpecAndStatusShareOneToken(t *testing.T) {
 		l.Accepted(row("controller", "UpdateStatus: observedGeneration 1", controllers.ResourceVersion, err), "the controller's first report")
 		humans.Spec.Replicas = new(int32(2))
 		_, err = human.Update(l.Context(), humans, metav1.UpdateOptions{})
-		l.Conflicts(row("human", "Update: replicas 2", humans.ResourceVersion, err), "the human's write of the spec", shelf)
+		l.Refused(row("human", "Update: replicas 2", humans.ResourceVersion, err), "the human's write of the spec", lab.Stale(shelf))
 
 		humans = read(human)
 		humans.Spec.Replicas = new(int32(2))
@@ -123,7 +123,7 @@ func TestOT14_SpecAndStatusShareOneToken(t *testing.T) {
 		l.Accepted(row("human", "the same after reading again", humans.ResourceVersion, err), "the human's second attempt")
 		reported.Status.ObservedGeneration = 2
 		_, err = controller.UpdateStatus(l.Context(), reported, metav1.UpdateOptions{})
-		l.Conflicts(row("controller", "UpdateStatus: observedGeneration 2", reported.ResourceVersion, err), "the controller's write of the status", shelf)
+		l.Refused(row("controller", "UpdateStatus: observedGeneration 2", reported.ResourceVersion, err), "the controller's write of the status", lab.Stale(shelf))
 		_, err = controller.Patch(l.Context(), "shelf", types.MergePatchType, []byte(`{"status":{"observedGeneration":2}}`),
 			metav1.PatchOptions{}, "status")
 		l.Accepted(row("controller", "a patch of this one field of it", "none", err), "a patch of a field that only the controller writes")

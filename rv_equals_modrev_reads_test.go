@@ -191,7 +191,7 @@ func TestRV10_AReadSaysHowOldItsAnswerMayBe(t *testing.T) {
 		err := future.Err
 		l.Say("A read not older than %s, which does not exist yet, waits three seconds for it and is then refused: %s",
 			future.ResourceVersion, l.Describe(err))
-		l.Refused(err, "a read from the future", http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
+		l.Refused(err, "a read from the future", lab.Refusal{Code: http.StatusGatewayTimeout, Reason: metav1.StatusReasonTimeout})
 		l.Expect(lab.HasCause(err, metav1.CauseTypeResourceVersionTooLarge), "the cause is ResourceVersionTooLarge",
 			"the causes are %v", lab.Causes(err))
 	})
@@ -230,10 +230,10 @@ func TestRV11_ACompactedRevisionIsGoneAndTheWayBackIsAFreshList(t *testing.T) {
 		l.Show("GET shelves at revision "+old.GetResourceVersion()+", when there was none yet, before the compaction", before)
 		l.Show("and after it", after.Only(wire.RangeStream))
 		l.Say("%s", l.Describe(err))
-		l.Refused(err, "a list at a compacted revision", http.StatusGone, metav1.StatusReasonExpired)
+		l.Refused(err, "a list at a compacted revision", lab.Refusal{Code: http.StatusGone, Reason: metav1.StatusReasonExpired})
 
 		_, err = shelves.TryList(metav1.ListOptions{Limit: 1, Continue: page1.GetContinue()})
-		l.Refused(err, "page 2 of a list whose revision was compacted", http.StatusGone, metav1.StatusReasonExpired)
+		l.Refused(err, "page 2 of a list whose revision was compacted", lab.Refusal{Code: http.StatusGone, Reason: metav1.StatusReasonExpired})
 		token := lab.ContinueOf(err)
 		l.Expect(token != "", "the refusal brings a new continue token", "it brings none: %s", l.Describe(err))
 		page2, err := shelves.TryList(metav1.ListOptions{Limit: 1, Continue: token})

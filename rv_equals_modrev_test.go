@@ -170,7 +170,7 @@ func TestRV2_ResourceVersionIsTheModRevisionOfItsKey(t *testing.T) {
 
 func TestRV3_ItIsSoForEveryKindAndForEveryStoredObject(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "RV3", From: "D1 Claim, +",
+		ID: "RV3", From: "D1 Claim; +",
 		Says: "resourceVersion is mod_revision for every kind, whatever its encoding and the layout of its key, " +
 			"and the stored bytes hold no resourceVersion at all: it is put in on reading",
 		Why:     "the rule belongs to the storage layer that all kinds share, not to a kind",
@@ -182,7 +182,7 @@ func TestRV3_ItIsSoForEveryKindAndForEveryStoredObject(t *testing.T) {
 		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*defaultDecoder).Decode"),
 	}, func(l *lab.Lab) {
 		table := l.Table("key in etcd", "stored as", "resourceVersion", "mod_revision")
-		kinds := append(lab.EveryKind(), l.CustomResource())
+		kinds := append(lab.SampleKinds(), l.CustomResource())
 		created := map[string]bool{}
 		for i, kind := range kinds {
 			o, key := l.CreateEvery(kind, i)
@@ -202,7 +202,7 @@ func TestRV3_ItIsSoForEveryKindAndForEveryStoredObject(t *testing.T) {
 		served := l.Kinds()
 		objects, revision := l.Store()
 		read := map[string]map[string]*lab.Object{}
-		walked, own, internal, misled := 0, 0, 0, 0
+		walked, own, internal, tampered := 0, 0, 0, 0
 		for _, stored := range objects {
 			kind, ok := served[stored.Kind]
 			if !ok || stored.Name == "" {
@@ -215,8 +215,8 @@ func TestRV3_ItIsSoForEveryKindAndForEveryStoredObject(t *testing.T) {
 			}
 			o := read[of][stored.Namespace+"/"+stored.Name]
 			if o == nil || number(o) != stored.ModRevision {
-				if l.Plane().Wire().Misled(stored.Key) {
-					misled++
+				if l.Session().Wire().Tampered(stored.Key) {
+					tampered++
 					continue
 				}
 				l.Expect(o != nil, "every stored object is listed", "%s is not", stored.Key)
@@ -231,9 +231,9 @@ func TestRV3_ItIsSoForEveryKindAndForEveryStoredObject(t *testing.T) {
 		l.Say("%d kinds were created, and then every object of the store was read through the API: %d have the "+
 			"mod_revision of their key as resourceVersion. %d more keys are the apiserver's own and not served.",
 			len(kinds), walked, internal)
-		if misled > 0 {
+		if tampered > 0 {
 			l.Say("Of %d more the apiserver's cache holds another version, because the false world of another lesson has kept "+
-				"an event from it.", misled)
+				"an event from it.", tampered)
 		}
 		l.Expect(len(kinds) >= 20 && own == len(kinds) && walked > own,
 			"at least 20 kinds are walked, and objects that this lesson has not created",
@@ -335,7 +335,7 @@ func TestRV8_AnAcceptedPatchIsOneStorageWriteAndANoOpIsNone(t *testing.T) {
 			var err error
 			sent := l.Record(func() { err = do() })
 			after := l.KV(shelf)
-			table.Row(request, lab.Brief(err), sent.Summary(), after.Version-before.Version, after.Version)
+			table.Row(request, lab.AnswerLine(err), sent.Summary(), after.Version-before.Version, after.Version)
 			l.Sends(sent, request, cost)
 		}
 		merge := func(body string, o metav1.PatchOptions) func() error {
@@ -365,7 +365,7 @@ func TestRV8_AnAcceptedPatchIsOneStorageWriteAndANoOpIsNone(t *testing.T) {
 
 func TestRV8b_APatchThatChangesNothingRewritesWhatIsEncodedOtherwise(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "RV8b", From: "D1 Observe, +",
+		ID: "RV8b", From: "D1 Observe; +",
 		Says: "what counts is the bytes: a patch that changes nothing is a storage write after all when the object is stored in " +
 			"another encoding than the server would give it",
 		Why: "this is how a storage migration works: every object is written once more as it is, and only those that are " +
@@ -455,8 +455,8 @@ func TestRV9_TwoKeysOfOneEtcdTransactionShareAResourceVersion(t *testing.T) {
 		l.Expect(next.ResourceVersion == fence.GetResourceVersion(),
 			"a watch resumed between the two events does not deliver the second", "it delivered %s at %s", next.Name, next.ResourceVersion)
 
-		l.Expect(len(l.Plane().Wire().Crowded()) == 0, "kube-apiserver puts one object per transaction",
-			"it sent %v", l.Plane().Wire().Crowded())
+		l.Expect(len(l.Session().Wire().MultiKeyTxns()) == 0, "kube-apiserver puts one object per transaction",
+			"it sent %v", l.Session().Wire().MultiKeyTxns())
 	})
 }
 
@@ -494,7 +494,7 @@ func TestRV12_AWriteBehindTheApiserversBackCounts(t *testing.T) {
 		}
 		l.Expect(slices.Equal(seen, []int64{number(moved), number(fence)}),
 			"a watch delivers the put as an event, and then the next create", "the watch delivered %v", seen)
-		l.Conflicts(stale, "a replace with the token from before the put", shelf)
+		l.Refused(stale, "a replace with the token from before the put", lab.Stale(shelf))
 		l.Say("A replace with the token from before it: %s", l.Describe(stale))
 	})
 }

@@ -14,15 +14,6 @@ import (
 	"modrev/helpers/wire"
 )
 
-// statusOf is the API's own description of an error, if it comes from the API.
-func statusOf(err error) (metav1.Status, bool) {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return metav1.Status{}, false
-	}
-	return status.Status(), true
-}
-
 // describe is an error as the book prints it: status, reason and message of the API, or the error's text.
 func describe(err error) string {
 	if err == nil {
@@ -42,9 +33,9 @@ func codeOf(s metav1.Status) string {
 // Describe is an error as the book prints it: status, reason and message of the API, or the error's text.
 func (l *Lab) Describe(err error) string { return describe(err) }
 
-// Brief is the answer of the API to a write as a table shows it: "200" when err is nil, otherwise status
+// AnswerLine is the answer of the API to a write as a table shows it: "200" when err is nil, otherwise status
 // and reason.
-func Brief(err error) string {
+func AnswerLine(err error) string {
 	if err == nil {
 		return "200"
 	}
@@ -72,14 +63,6 @@ func HasCause(err error, cause metav1.CauseType) bool {
 func ContinueOf(err error) string {
 	s, _ := statusOf(err)
 	return s.ListMeta.Continue
-}
-
-// Names expects that a refusal names a resource and an object in its details.
-func (l *Lab) Names(err error, resource, name string) {
-	s, _ := statusOf(err)
-	expected := fmt.Sprintf("the details of the refusal name %s and %s", resource, name)
-	l.Expect(s.Details != nil, expected, "the details are nil")
-	l.Expect(s.Details.Kind == resource && s.Details.Name == name, expected, "they name %s and %s", s.Details.Kind, s.Details.Name)
 }
 
 // Answered is the answer to the newest request of the lesson's clients as a table shows it, with the code of
@@ -113,13 +96,13 @@ func DetailsOf(err error) metav1.StatusDetails {
 	return *s.Details
 }
 
-// Root is an error as a table shows it: status and reason if it comes from the API, otherwise the error at
+// RootCause is an error as a table shows it: status and reason if it comes from the API, otherwise the error at
 // its root, such as "connection refused", without the way that it took and, of a stream error, its numbers. A
 // connection that broke is called so, however far the answer had come: it is left to chance whether the client sees
 // a reset or an end.
-func Root(err error) string {
+func RootCause(err error) string {
 	if _, ok := statusOf(err); ok || err == nil {
-		return Brief(err)
+		return AnswerLine(err)
 	}
 	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return "the connection broke"

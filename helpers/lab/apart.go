@@ -14,8 +14,8 @@ func (l *Lab) WithEventsApart(who string) *Client {
 	if l.oneStore {
 		return l.As(who)
 	}
-	server, err := l.plane.apart.start(l.ctx, l.plane.control, controlplane.APIServerOptions{
-		Apart: &controlplane.Apart{Resources: []string{"/events"}, EtcdServerOptions: l.plane.wire.ServerOptions()},
+	server, err := l.session.apart.start(l.ctx, l.session.control, controlplane.APIServerOptions{
+		Apart: &controlplane.Apart{Resources: []string{"/events"}, EtcdServerOptions: l.session.wire.ServerOptions()},
 	})
 	l.Step(err, "starting a kube-apiserver that keeps events apart")
 	return &Client{lab: l, who: who, kind: ConfigMap, config: server.Admin()}

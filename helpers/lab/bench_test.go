@@ -99,7 +99,7 @@ func patcher(b *testing.B, path string, o controlplane.Options, w *wire.Wire) fu
 // BenchmarkLessonInAFullStore compares what a lesson costs when the store holds 10 objects of others and
 // when it holds 10,000. The steps are those that lessons are made of.
 func BenchmarkLessonInAFullStore(b *testing.B) {
-	p := &Plane{}
+	p := &Session{}
 	b.Cleanup(func() {
 		if err := p.Stop(); err != nil {
 			b.Error(err)
@@ -127,7 +127,7 @@ func BenchmarkLessonInAFullStore(b *testing.B) {
 	b.ReportMetric(float64(many)/float64(few), "10000/10")
 }
 
-func medianLesson(b *testing.B, p *Plane) time.Duration {
+func medianLesson(b *testing.B, p *Session) time.Duration {
 	const lessons = 41
 	took := make([]time.Duration, lessons)
 	for i := range took {
@@ -138,7 +138,7 @@ func medianLesson(b *testing.B, p *Plane) time.Duration {
 }
 
 // oneLesson does what lessons do: a namespace, writes, a conflict, a forced race, a list, a watch.
-func oneLesson(b *testing.B, p *Plane) time.Duration {
+func oneLesson(b *testing.B, p *Session) time.Duration {
 	began := time.Now()
 	l := New(b.Context(), p, "bench")
 	defer l.Close()
@@ -149,13 +149,13 @@ func oneLesson(b *testing.B, p *Plane) time.Duration {
 		watch := l.Watch(shelf.GetResourceVersion())
 		l.Rival().Set("shelf", "color=blue")
 		_, err := l.TryReplace(shelf, "color=green")
-		l.Conflicts(err, "a stale replace", shelf)
+		l.Refused(err, "a stale replace", Stale(shelf))
 		fresh := l.Get("shelf")
 		err = l.Race(l.Key(shelf), func() error {
 			_, err := l.TryReplace(fresh, "color=green")
 			return err
 		}, func() { l.Rival().Set("shelf", "color=white") })
-		l.Conflicts(err, "a raced replace", shelf)
+		l.Refused(err, "a raced replace", Stale(shelf))
 		l.List()
 		watch.Until(l.Get("shelf").GetResourceVersion())
 	}()
@@ -168,7 +168,7 @@ func oneLesson(b *testing.B, p *Plane) time.Duration {
 
 // fill puts ConfigMaps of others into the store, the same bytes under many names, and waits until the
 // apiserver's cache has them.
-func fill(b *testing.B, p *Plane, from, to int) {
+func fill(b *testing.B, p *Session, from, to int) {
 	l := New(b.Context(), p, "fill")
 	defer l.Close()
 	done := make(chan struct{})

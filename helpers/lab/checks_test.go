@@ -134,7 +134,9 @@ func TestAccepted(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	refused := func(err error) func(*Lab) {
-		return func(l *Lab) { l.Refused(err, "the write", http.StatusConflict, metav1.StatusReasonConflict) }
+		return func(l *Lab) {
+			l.Refused(err, "the write", Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict})
+		}
 	}
 	try(t, []check{
 		{"the refusal", refused(stale(nil)), ""},
@@ -148,7 +150,7 @@ func TestRefused(t *testing.T) {
 
 func TestConflicts(t *testing.T) {
 	conflicts := func(err error) func(*Lab) {
-		return func(l *Lab) { l.Conflicts(err, "the replace", shelf()) }
+		return func(l *Lab) { l.Refused(err, "the replace", Stale(shelf())) }
 	}
 	changed := func(change func(*metav1.Status)) func(*Lab) { return conflicts(stale(change)) }
 	try(t, []check{
@@ -157,7 +159,7 @@ func TestConflicts(t *testing.T) {
 		{"no answer", conflicts(errBroken), "without an answer of the API"},
 		{"another code", changed(func(s *metav1.Status) { s.Code = 400 }), "400 Conflict"},
 		{"another reason", changed(func(s *metav1.Status) { s.Reason = metav1.StatusReasonAlreadyExists }), "409 AlreadyExists"},
-		{"another word", changed(func(s *metav1.Status) { s.Message += "!" }), "it says: Operation cannot be fulfilled"},
+		{"another word", changed(func(s *metav1.Status) { s.Message += "!" }), "try again!"},
 		{"another object", conflicts(apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, "box",
 			errors.New("the object has been modified; please apply your changes to the latest version and try again"))), `on configmaps "box"`},
 		{"another resource", conflicts(apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, "shelf",
@@ -165,26 +167,51 @@ func TestConflicts(t *testing.T) {
 		{"a cause", changed(func(s *metav1.Status) {
 			s.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeFieldManagerConflict}}
 		}), "FieldManagerConflict"},
-		{"no details", changed(func(s *metav1.Status) { s.Details = nil }), "details nil"},
+		{"no details", changed(func(s *metav1.Status) { s.Details = nil }), "the replace was refused: 409 Conflict: Operation"},
 	})
 }
 
 func TestTheStandardTextNamesTheGroup(t *testing.T) {
 	lease := Lease.newObject("cf1-1", "lock")
 	assert.Equal(t, `Operation cannot be fulfilled on leases.coordination.k8s.io "lock": the object has been modified; `+
-		`please apply your changes to the latest version and try again`, StaleText(lease))
+		`please apply your changes to the latest version and try again`, Stale(lease).Message)
 }
 
-func TestNames(t *testing.T) {
-	names := func(err error) func(*Lab) { return func(l *Lab) { l.Names(err, "configmaps", "shelf") } }
+func TestARefusalIsComparedWhereTheLessonSaysSomething(t *testing.T) {
+	refused := func(want Refusal) func(*Lab) {
+		want.Code, want.Reason = http.StatusConflict, metav1.StatusReasonConflict
+		return func(l *Lab) { l.Refused(stale(nil), "the write", want) }
+	}
 	try(t, []check{
-		{"both", names(stale(nil)), ""},
-		{"another kind", names(stale(func(s *metav1.Status) { s.Details.Kind = "secrets" })), "they name secrets"},
-		{"another name", names(stale(func(s *metav1.Status) { s.Details.Name = "box" })), "they name configmaps and box"},
-		{"no details", names(stale(func(s *metav1.Status) { s.Details = nil })), "the details are nil"},
-		{"no answer", names(errBroken), "the details are nil"},
-		{"no error", names(nil), "the details are nil"},
+		{"all", refused(Refusal{Kind: "configmaps", Name: "shelf", Causes: NoCauses, Says: "has been modified"}), ""},
+		{"another kind", refused(Refusal{Kind: "secrets"}), "refused: 409 Conflict about configmaps shelf"},
+		{"another name", refused(Refusal{Name: "box"}), "refused: 409 Conflict about configmaps shelf"},
+		{"a cause", refused(Refusal{Causes: []string{"x"}}), "refused: 409 Conflict about configmaps shelf"},
+		{"other words", refused(Refusal{Says: "was deleted"}), "has been modified"},
 	})
+}
+
+func TestEqual(t *testing.T) {
+	equal := func(got, want any) func(*Lab) { return func(l *Lab) { l.Equal("version", got, want) } }
+	try(t, []check{
+		{"the same", equal(int64(1), 1), ""},
+		{"another number", equal(2, 1), "version is 2"},
+		{"another word", equal("", "blue"), "version is empty"},
+		{"the same list", equal([]string{"a"}, []string{"a"}), ""},
+		{"another list", equal([]string{"a", "b"}, []string{"a"}), "version is a, b"},
+		{"nothing", equal([]string{}, []string{"a"}), "version is none"},
+	})
+}
+
+func TestARequirementOfTestifyIsAStep(t *testing.T) {
+	assert.Nil(t, failure(func(l *Lab) { require.NoError(l, nil, "reading") }))
+	f := failure(func(l *Lab) { require.NoError(l, errBroken, "reading the shelf of %s", "ann") })
+	assert.Equal(t, &record.Failure{
+		Expected: "reading the shelf of ann succeeds", Observed: "reading the shelf of ann: the connection broke", Stuck: true,
+	}, f)
+	f = failure(func(l *Lab) { require.Len(l, []int{1}, 2) })
+	assert.True(t, f.Stuck)
+	assert.Contains(t, f.Observed, "should have 2 item(s)")
 }
 
 func TestSends(t *testing.T) {
@@ -255,9 +282,9 @@ func TestWhatAnErrorOfTheAPISays(t *testing.T) {
 	assert.Equal(t, "token", ContinueOf(caused))
 	assert.Empty(t, ContinueOf(errBroken))
 	assert.Equal(t, "IsConflict", Predicates(caused))
-	assert.Equal(t, []string{"200", "409 Conflict", "the connection broke"}, []string{Brief(nil), Brief(caused), Brief(errBroken)})
+	assert.Equal(t, []string{"200", "409 Conflict", "the connection broke"}, []string{AnswerLine(nil), AnswerLine(caused), AnswerLine(errBroken)})
 	assert.Equal(t, []string{"200", "409 Conflict", "the connection broke", "another"},
-		[]string{Root(nil), Root(caused), Root(io.ErrUnexpectedEOF), Root(errors.New("another"))})
+		[]string{RootCause(nil), RootCause(caused), RootCause(io.ErrUnexpectedEOF), RootCause(errors.New("another"))})
 }
 
 func TestWhatAnEditMoved(t *testing.T) {

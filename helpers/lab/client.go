@@ -100,7 +100,7 @@ func (c *Client) base() *rest.Config {
 	if c.config != nil {
 		return c.config
 	}
-	return c.lab.plane.control.Admin()
+	return c.lab.session.control.Admin()
 }
 
 func (c *Client) dynamic() (dynamic.Interface, error) {
@@ -312,8 +312,8 @@ func IsNotFound(err error) bool { return apierrors.IsNotFound(err) }
 // errWatchEnded is what a Watcher reports when the server ended the watch.
 var errWatchEnded = errors.New("the server ended the watch")
 
-// Seen is one event of a watch of the API.
-type Seen struct {
+// WatchEvent is one event of a watch of the API.
+type WatchEvent struct {
 	Type            string // ADDED, MODIFIED, DELETED, BOOKMARK
 	Name            string
 	ResourceVersion string
@@ -323,7 +323,7 @@ type Seen struct {
 // Watcher is a watch of the API that the lesson reads event by event.
 type Watcher struct {
 	client *Client
-	events <-chan Seen
+	events <-chan WatchEvent
 	fault  func() error
 }
 
@@ -340,7 +340,7 @@ func (c *Client) TryWatch(o metav1.ListOptions) (*Watcher, error) {
 		return nil, err
 	}
 	c.lab.Cleanup(func() { w.Stop(); cancel() })
-	events := make(chan Seen)
+	events := make(chan WatchEvent)
 	var fault error
 	go func() {
 		defer close(events)
@@ -351,7 +351,7 @@ func (c *Client) TryWatch(o metav1.ListOptions) (*Watcher, error) {
 				return
 			}
 			select {
-			case events <- Seen{string(ev.Type), o.GetName(), o.GetResourceVersion(), o}:
+			case events <- WatchEvent{string(ev.Type), o.GetName(), o.GetResourceVersion(), o}:
 			case <-ctx.Done():
 				return
 			}
@@ -368,23 +368,23 @@ func (c *Client) Watch(resourceVersion string) *Watcher {
 }
 
 // TryNext waits for the next event. The error is that of the API when the watch ended with one.
-func (w *Watcher) TryNext() (Seen, error) {
+func (w *Watcher) TryNext() (WatchEvent, error) {
 	select {
 	case ev, ok := <-w.events:
 		if ok {
 			return ev, nil
 		}
 		if err := w.fault(); err != nil {
-			return Seen{}, err
+			return WatchEvent{}, err
 		}
-		return Seen{}, errWatchEnded
+		return WatchEvent{}, errWatchEnded
 	case <-w.client.lab.ctx.Done():
-		return Seen{}, fmt.Errorf("waiting for an event: %w", context.Cause(w.client.lab.ctx))
+		return WatchEvent{}, fmt.Errorf("waiting for an event: %w", context.Cause(w.client.lab.ctx))
 	}
 }
 
 // Next waits for the next event.
-func (w *Watcher) Next() Seen {
+func (w *Watcher) Next() WatchEvent {
 	ev, err := w.TryNext()
 	w.client.lab.Step(err, "waiting for the next event of the watch on "+w.client.kind.Resource)
 	return ev
@@ -392,8 +392,8 @@ func (w *Watcher) Next() Seen {
 
 // Until waits for events up to and including one of the named object that has the given
 // resourceVersion: the fence behind which no event can still be on its way.
-func (w *Watcher) Until(resourceVersion string) []Seen {
-	var all []Seen
+func (w *Watcher) Until(resourceVersion string) []WatchEvent {
+	var all []WatchEvent
 	for {
 		ev := w.Next()
 		all = append(all, ev)

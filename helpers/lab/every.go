@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// EveryKind is one valid object of each of many kinds, as data: what a lesson creates when it wants to say
+// SampleKinds is one valid object of each of many kinds, as data: what a lesson creates when it wants to say
 // "whatever the kind". Fields of the objects are the least that the API accepts.
-func EveryKind() []Kind {
+func SampleKinds() []Kind {
 	m := func(kv ...any) map[string]any {
 		out := map[string]any{}
 		for i := 0; i < len(kv); i += 2 {

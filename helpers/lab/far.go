@@ -20,10 +20,10 @@ import (
 // believe in small numbers. It ends with the lesson.
 func (l *Lab) FarAhead(revision int64) *Lab {
 	l.open()
-	dir, err := os.MkdirTemp(l.plane.control.Dir(), "far")
+	dir, err := os.MkdirTemp(l.session.control.Dir(), "far")
 	l.Step(err, "making a folder for another etcd")
 	l.Step(standAt(l.ctx, dir, revision), fmt.Sprintf("making an etcd that stands at revision %d", revision))
-	far := &Plane{binary: l.plane.binary}
+	far := &Session{binary: l.session.binary}
 	far.wire.Origin = origin
 	far.control, err = controlplane.Start(l.ctx, controlplane.Options{
 		APIServerPath: far.binary.Path, EtcdServerOptions: far.wire.ServerOptions(), DataDir: dir,

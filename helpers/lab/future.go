@@ -25,7 +25,7 @@ type future struct {
 }
 
 // begin sends the read as soon as the server has all its caches: before, it would be refused at once.
-func (f *future) begin(p *Plane, control *controlplane.ControlPlane) {
+func (f *future) begin(p *Session, control *controlplane.ControlPlane) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f.cancel, f.done = cancel, make(chan struct{})
 	go func() {
@@ -47,7 +47,7 @@ func (f *future) stop() {
 	<-f.done
 }
 
-func readFromTheFuture(ctx context.Context, p *Plane, control *controlplane.ControlPlane) FutureRead {
+func readFromTheFuture(ctx context.Context, p *Session, control *controlplane.ControlPlane) FutureRead {
 	l := New(ctx, p, "future")
 	defer l.Close()
 	resp, err := control.Etcd().Get(ctx, "/")
@@ -65,8 +65,8 @@ func readFromTheFuture(ctx context.Context, p *Plane, control *controlplane.Cont
 // came of it. The first such read of a run was sent when the control plane started.
 func (l *Lab) ReadFromTheFuture() FutureRead {
 	l.open()
-	if l.plane.future.taken.Swap(true) {
-		return readFromTheFuture(l.ctx, l.plane, l.plane.control)
+	if l.session.future.taken.Swap(true) {
+		return readFromTheFuture(l.ctx, l.session, l.session.control)
 	}
 	return l.FirstReadFromTheFuture()
 }
@@ -75,7 +75,7 @@ func (l *Lab) ReadFromTheFuture() FutureRead {
 // lesson that needs such an answer among others, and not the three seconds that it takes.
 func (l *Lab) FirstReadFromTheFuture() FutureRead {
 	l.open()
-	f := &l.plane.future
+	f := &l.session.future
 	select {
 	case <-f.done:
 		return f.first

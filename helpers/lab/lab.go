@@ -4,16 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"modrev/helpers/controlplane"
@@ -38,7 +33,7 @@ type Lab struct {
 	// Namespace is the lesson's own; it is also the owner name on the wire.
 	Namespace string
 
-	plane   *Plane
+	session *Session
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	opened  bool
@@ -65,8 +60,8 @@ type Lab struct {
 
 // New prepares a lab for one run of the lesson with the given id ("rv1"). Nothing is started before the
 // lesson first uses a client or etcd.
-func New(ctx context.Context, p *Plane, id string) *Lab {
-	l := &Lab{plane: p, Namespace: p.owner(id)}
+func New(ctx context.Context, p *Session, id string) *Lab {
+	l := &Lab{session: p, Namespace: p.owner(id)}
 	ctx, l.cancel = context.WithCancelCause(ctx)
 	l.ctx = ctx
 	l.Wire = p.wire.Tap(l.Namespace)
@@ -96,7 +91,7 @@ func (l *Lab) open() {
 	if l.opened {
 		return
 	}
-	if err := l.plane.Start(l.ctx); err != nil {
+	if err := l.session.Start(l.ctx); err != nil {
 		l.Stuck("starting the control plane", err)
 	}
 	l.opened = true
@@ -105,17 +100,17 @@ func (l *Lab) open() {
 		fmt.Errorf("the lesson did not get on within %v", lessonLimit))
 	l.Cleanup(func() { cancel() })
 	// The namespace is a setting of the stage, not a step of the lesson: it is made off the tape.
-	cfg := l.plane.control.Admin()
+	cfg := l.session.control.Admin()
 	setup := &Client{lab: l, who: "", kind: Namespace, config: cfg}
 	_, err := setup.TryCreate(l.Namespace)
 	l.Step(err, "creating the namespace "+l.Namespace)
 	l.Wire.Tape().Forget()
 }
 
-// Plane is the control plane of the lab, started if it was not yet.
-func (l *Lab) Plane() *Plane {
+// Session is the control plane of the lab, started if it was not yet.
+func (l *Lab) Session() *Session {
 	l.open()
-	return l.plane
+	return l.session
 }
 
 // Rival is another client with the same rights, whose requests the tape shows as the rival's.
@@ -131,7 +126,7 @@ func (l *Lab) As(who string) *Client {
 // nothing.
 func (l *Lab) AsUser(user string, groups ...string) *Client {
 	l.open()
-	cfg, err := l.plane.control.AddUser(user, groups...)
+	cfg, err := l.session.control.AddUser(user, groups...)
 	l.Step(err, "adding the user "+user)
 	return &Client{lab: l, who: user, kind: ConfigMap, config: cfg}
 }
@@ -139,7 +134,7 @@ func (l *Lab) AsUser(user string, groups ...string) *Client {
 // AsBearer is a client that names itself by a bearer token, and by nothing else.
 func (l *Lab) AsBearer(who, token string) *Client {
 	l.open()
-	cfg := rest.AnonymousClientConfig(l.plane.control.Admin())
+	cfg := rest.AnonymousClientConfig(l.session.control.Admin())
 	cfg.BearerToken = token
 	return &Client{lab: l, who: who, kind: ConfigMap, config: cfg}
 }
@@ -148,7 +143,7 @@ func (l *Lab) AsBearer(who, token string) *Client {
 // when a lesson first asks for it.
 func (l *Lab) AtSecondAPIServer(who string) *Client {
 	l.open()
-	server, err := l.plane.second.start(l.ctx, l.plane.control, controlplane.APIServerOptions{})
+	server, err := l.session.second.start(l.ctx, l.session.control, controlplane.APIServerOptions{})
 	l.Step(err, "starting a second kube-apiserver over the same etcd")
 	return &Client{lab: l, who: who, kind: ConfigMap, config: server.Admin()}
 }
@@ -163,7 +158,7 @@ func (l *Lab) Config(who string) *rest.Config {
 // does not pass the wire.
 func (l *Lab) Etcd() *clientv3.Client {
 	l.open()
-	return l.plane.control.Etcd()
+	return l.session.control.Etcd()
 }
 
 // KeyValue is what etcd stores under a key: the revision fields, and the value.
@@ -209,14 +204,14 @@ func (l *Lab) Revision() int64 {
 func (l *Lab) KeepHistory() (release func()) {
 	// A second lock by the same lab would wait behind a lesson that waits to compact, which waits for the first.
 	if l.keeps == 0 {
-		l.plane.history.RLock()
+		l.session.history.RLock()
 	}
 	l.keeps++
 	var once sync.Once
 	release = func() {
 		once.Do(func() {
 			if l.keeps--; l.keeps == 0 {
-				l.plane.history.RUnlock()
+				l.session.history.RUnlock()
 			}
 		})
 	}
@@ -227,8 +222,8 @@ func (l *Lab) KeepHistory() (release func()) {
 // CompactTo has etcd forget the history before a revision, as soon as no lesson needs it.
 func (l *Lab) CompactTo(revision int64) {
 	etcd := l.Etcd()
-	l.plane.history.Lock()
-	defer l.plane.history.Unlock()
+	l.session.history.Lock()
+	defer l.session.history.Unlock()
 	_, err := etcd.Compact(l.ctx, revision, clientv3.WithCompactPhysical())
 	l.Step(err, fmt.Sprintf("compacting etcd up to revision %d", revision))
 }
@@ -302,106 +297,8 @@ func (l *Lab) Race(key string, slow func() error, fast func()) error {
 	return pending.Wait()
 }
 
-// Step ends the lesson if a step on the way to the claim failed. what says what was being done.
-func (l *Lab) Step(err error, what string) {
-	if err != nil {
-		l.Stuck(what, err)
-	}
-}
-
-// fail ends the lesson; in a lab within a lab, that of the outer one. Of several failures the first is kept: the
-// others follow from it.
-func (l *Lab) fail(f *record.Failure) {
-	for at := l; at != nil; at = at.host {
-		if at.told.Failure == nil {
-			at.told.Failure = f
-		}
-	}
-	runtime.Goexit()
-}
-
-// Stuck ends the lesson because a step on the way to the claim could not be done.
-func (l *Lab) Stuck(what string, err error) {
-	l.fail(&record.Failure{
-		Expected: what + " succeeds",
-		Observed: fmt.Sprintf("%s: %s", what, describe(err)),
-		Stuck:    true,
-	})
-}
-
-// Expect ends the lesson with the claim refuted unless ok. expected and observed are the two sentences
-// that the reader then sees; observed is a format for args.
-func (l *Lab) Expect(ok bool, expected, observed string, args ...any) {
-	if ok {
-		return
-	}
-	l.fail(&record.Failure{Expected: expected, Observed: fmt.Sprintf(observed, args...)})
-}
-
-// Sends expects that exactly the given requests reached etcd, written as [wire.Requests.Summary] writes
-// them: "1 Range, 2 Txn", or "no request".
-func (l *Lab) Sends(seen wire.Requests, what, summary string) {
-	l.Expect(seen.Summary() == summary, what+" costs etcd: "+summary, "%s cost etcd: %s", what, seen.Summary())
-}
-
-// Accepted expects that a write was accepted.
-func (l *Lab) Accepted(err error, what string) {
-	l.Expect(err == nil, what+" is accepted", "%s was refused: %s", what, describe(err))
-}
-
-// Refused expects that a request was refused with an HTTP status and reason.
-func (l *Lab) Refused(err error, what string, code int, reason metav1.StatusReason) {
-	expected := fmt.Sprintf("%s is refused: %d %s", what, code, reason)
-	l.Expect(err != nil, expected, "%s was accepted", what)
-	var status apierrors.APIStatus
-	l.Expect(errors.As(err, &status), expected, "%s failed without an answer of the API: %v", what, err)
-	got := status.Status()
-	l.Expect(int(got.Code) == code && got.Reason == reason, expected, "%s was refused: %s", what, describe(err))
-}
-
-// Conflicts expects that a write was refused as stale: 409 Conflict with the standard text, and none of
-// the causes that tell other conflicts apart.
-func (l *Lab) Conflicts(err error, what string, o *Object) {
-	l.Refused(err, what, http.StatusConflict, metav1.StatusReasonConflict)
-	var status apierrors.APIStatus
-	errors.As(err, &status)
-	want, got := StaleText(o), status.Status().Message
-	l.Expect(got == want, "the refusal says: "+want, "it says: %s", got)
-	l.Expect(status.Status().Details != nil && len(status.Status().Details.Causes) == 0,
-		"the refusal has details and no causes", "details %+v", status.Status().Details)
-}
-
-// StaleText is the message with which kube-apiserver refuses a stale write of an object
-// (NewConflict in k8s.io/apimachinery/pkg/api/errors around OptimisticLockErrorMsg in
-// k8s.io/apiserver/pkg/registry/generic/registry).
-func StaleText(o *Object) string {
-	return fmt.Sprintf("Operation cannot be fulfilled on %s %q: the object has been modified; "+
-		"please apply your changes to the latest version and try again", kindOf(o).qualified(), o.GetName())
-}
-
-// Stored expects that etcd holds an object with the given fields ("color=blue") and without those that
-// are written with a minus ("-size").
-func (l *Lab) Stored(o *Object, fields ...string) {
-	l.holds(l.Of(kindOf(o)).Peek(o.GetName()), fields...)
-}
-
-// holds is what Stored expects of what it has read.
-func (l *Lab) holds(got *Object, fields ...string) {
-	for _, f := range fields {
-		if name, absent := strings.CutPrefix(f, "-"); absent {
-			v, ok := lookup(got, name)
-			l.Expect(!ok, name+" is not stored", "%s=%v is stored", name, v)
-			continue
-		}
-		name, want, _ := strings.Cut(f, "=")
-		v, ok := lookup(got, name)
-		l.Expect(ok, f+" is stored", "%s is not stored", name)
-		l.Expect(fmt.Sprint(v) == want, f+" is stored", "%s=%v is stored", name, v)
-	}
-}
-
 // quiet is a client whose requests are not on the tape.
 func (l *Lab) quiet() *Client {
 	l.open()
-	return &Client{lab: l, who: "", kind: ConfigMap, config: l.plane.control.Admin()}
+	return &Client{lab: l, who: "", kind: ConfigMap, config: l.session.control.Admin()}
 }

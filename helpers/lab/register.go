@@ -43,7 +43,7 @@ func (l *Lab) Register(k token.Kind) *Register {
 
 // Future returns a number that the store has not reached.
 func (r *Register) Future() string {
-	resp, err := r.lab.plane.control.Etcd().Get(r.lab.ctx, "/")
+	resp, err := r.lab.session.control.Etcd().Get(r.lab.ctx, "/")
 	if err != nil {
 		return "9000000000000000000"
 	}

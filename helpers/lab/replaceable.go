@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// MoreKinds are further kinds beside those of [EveryKind], each with the least that the API accepts: such as it
+// MoreKinds are further kinds beside those of [SampleKinds], each with the least that the API accepts: such as it
 // is cheap to make, and as nothing in a control plane without controllers acts upon.
 func (l *Lab) MoreKinds() []Kind {
 	type m = map[string]any
@@ -38,10 +38,10 @@ func (l *Lab) MoreKinds() []Kind {
 }
 
 // Replaceable is every kind that kube-apiserver says it serves to be created and replaced, in the version that it
-// prefers, without custom resources. Kinds of [EveryKind] and [Lab.MoreKinds] come with what makes an object valid;
+// prefers, without custom resources. Kinds of [SampleKinds] and [Lab.MoreKinds] come with what makes an object valid;
 // the others with nothing.
 func (l *Lab) Replaceable() []Kind {
-	known := append(EveryKind(), l.MoreKinds()...)
+	known := append(SampleKinds(), l.MoreKinds()...)
 	var out []Kind
 	for _, g := range l.discover() {
 		if strings.HasSuffix(g.Group.Name, exampleDomain) {

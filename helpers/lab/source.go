@@ -10,7 +10,7 @@ import (
 // (see BendSource). The lesson is skipped when that source is not to be had, which can happen with a
 // prebuilt kube-apiserver of a version that is not pinned.
 func (l *Lab) Source() *source.Tree {
-	tree, err := l.plane.Source(l.ctx)
+	tree, err := l.session.Source(l.ctx)
 	l.unread(err)
 	for _, edit := range l.sourceEdits {
 		tree = edit(tree)

@@ -21,7 +21,7 @@ type upstream struct {
 
 // Source is the upstream source of exactly the kube-apiserver that runs, or, when none was started, of the
 // one that would be: the prebuilt one in KUBEBUILDER_ASSETS, else the pinned one.
-func (p *Plane) Source(ctx context.Context) (*source.Tree, error) {
+func (p *Session) Source(ctx context.Context) (*source.Tree, error) {
 	running := p.Binary().Version
 	u := &p.upstream
 	u.mu.Lock()

@@ -74,12 +74,12 @@ func beforehand() (notebook.Answers, error) {
 }
 
 // finish adds to a record what is known at the end of the run.
-func finish(run record.Run, session *lab.Plane) record.Run {
+func finish(run record.Run, session *lab.Session) record.Run {
 	run.Date = time.Now().UTC().Truncate(time.Second)
 	run.Versions = versions(session.Binary().Version)
 	run.Topology = record.Topology{EtcdMembers: 1, APIServers: 1}
 	run.Shuffle, run.Seed = given("test.shuffle"), given("rapid.seed")
-	run.Shapes, run.MultiKeyTxns = session.Wire().Census(), session.Wire().Crowded()
+	run.Shapes, run.MultiKeyTxns = session.Wire().Census(), session.Wire().MultiKeyTxns()
 	return run
 }
 

@@ -223,7 +223,7 @@ func (s *watchStream) event(ev *mvccpb.Event) *mvccpb.Event {
 	for _, rule := range t.take(r) {
 		r.Note = rule.Note
 		if rule.Drop || rule.Request != nil {
-			s.wire.mislead(key)
+			s.wire.tamper(key)
 		}
 		if rule.Drop {
 			ev = nil

@@ -295,14 +295,14 @@ func TestATransactionThatWritesMoreThanOneKeyIsRemembered(t *testing.T) {
 	s := newStore()
 	one := create(key("default", "a"))
 	s.txn(t, one)
-	assert.Empty(t, s.wire.Crowded())
+	assert.Empty(t, s.wire.MultiKeyTxns())
 	for range 20 {
 		two := create(key("default", "b"))
 		two.Success = append(two.Success, putOp(key("default", "c")))
 		s.txn(t, two)
 	}
-	assert.Len(t, s.wire.Crowded(), 10, "ten are enough to know")
-	assert.Contains(t, s.wire.Crowded()[0], "then Put and Put")
+	assert.Len(t, s.wire.MultiKeyTxns(), 10, "ten are enough to know")
+	assert.Contains(t, s.wire.MultiKeyTxns()[0], "then Put and Put")
 }
 
 func TestTapsOfManyLessonsAtOnceDoNotDisturbEachOther(t *testing.T) {

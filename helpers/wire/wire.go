@@ -36,10 +36,10 @@ type Wire struct {
 	taps     map[string]*Tap
 	censusMu sync.Mutex
 	census   map[string]int64
-	crowded  []string
+	multiKey []string
 
-	misledMu sync.Mutex
-	misled   map[string]bool // by key
+	tamperedMu sync.Mutex
+	tampered   map[string]bool // by key
 }
 
 // ServerOptions returns the gRPC options that put the wire between kube-apiserver and etcd; they go
@@ -76,29 +76,29 @@ func (w *Wire) Census() map[string]int64 {
 	return maps.Clone(w.census)
 }
 
-// Crowded lists the transactions of kube-apiserver, in the whole run, that would have written more than
+// MultiKeyTxns lists the transactions of kube-apiserver, in the whole run, that would have written more than
 // one key (at most the first ten). None is known to exist.
-func (w *Wire) Crowded() []string {
+func (w *Wire) MultiKeyTxns() []string {
 	w.censusMu.Lock()
 	defer w.censusMu.Unlock()
-	return append([]string(nil), w.crowded...)
+	return append([]string(nil), w.multiKey...)
 }
 
-// Misled says whether a rule has dropped or altered an event about a key: what kube-apiserver's caches hold
+// Tampered says whether a rule has dropped or altered an event about a key: what kube-apiserver's caches hold
 // under it may then be something else than what etcd holds, also after the Tap was closed.
-func (w *Wire) Misled(key string) bool {
-	w.misledMu.Lock()
-	defer w.misledMu.Unlock()
-	return w.misled[key]
+func (w *Wire) Tampered(key string) bool {
+	w.tamperedMu.Lock()
+	defer w.tamperedMu.Unlock()
+	return w.tampered[key]
 }
 
-func (w *Wire) mislead(key string) {
-	w.misledMu.Lock()
-	defer w.misledMu.Unlock()
-	if w.misled == nil {
-		w.misled = make(map[string]bool)
+func (w *Wire) tamper(key string) {
+	w.tamperedMu.Lock()
+	defer w.tamperedMu.Unlock()
+	if w.tampered == nil {
+		w.tampered = make(map[string]bool)
 	}
-	w.misled[key] = true
+	w.tampered[key] = true
 }
 
 func (w *Wire) count(r *Request) {
@@ -109,8 +109,8 @@ func (w *Wire) count(r *Request) {
 		w.census = make(map[string]int64)
 	}
 	w.census[shape]++
-	if r.Method == Txn && r.Writes() > 1 && len(w.crowded) < 10 {
-		w.crowded = append(w.crowded, r.String())
+	if r.Method == Txn && r.Writes() > 1 && len(w.multiKey) < 10 {
+		w.multiKey = append(w.multiKey, r.String())
 	}
 }
 

@@ -16,9 +16,9 @@ import (
 	"modrev/helpers/wire"
 )
 
-// A Plane is the control plane that the lessons of one test binary share, with the wire in place.
+// A Session is the control plane that the lessons of one test binary share, with the wire in place.
 // The zero value starts it when a lesson first asks for it. It is safe for concurrent use.
-type Plane struct {
+type Session struct {
 	mu      sync.Mutex
 	started bool
 	err     error
@@ -35,11 +35,11 @@ type Plane struct {
 }
 
 // shared is the one control plane of the test binary.
-var shared Plane
+var shared Session
 
 // Shared returns the control plane that all lessons of this test binary share. It is not started by this
 // call, but by the first lesson that needs it.
-func Shared() *Plane { return &shared }
+func Shared() *Session { return &shared }
 
 // startLimit is how long kube-apiserver may take to accept its first write.
 const startLimit = 60 * time.Second
@@ -47,7 +47,7 @@ const startLimit = 60 * time.Second
 // Start starts the control plane if it is not running yet. The first call may have to build
 // kube-apiserver, which takes minutes; ctx limits that. An error is remembered: a control plane that did
 // not start once is not tried again by every lesson of the run.
-func (p *Plane) Start(ctx context.Context) error {
+func (p *Session) Start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.started || p.err != nil {
@@ -58,7 +58,7 @@ func (p *Plane) Start(ctx context.Context) error {
 	return p.err
 }
 
-func (p *Plane) start(ctx context.Context) error {
+func (p *Session) start(ctx context.Context) error {
 	binary, err := kubeapiserver.Find(ctx, kubeapiserver.Options{Progress: os.Stderr})
 	if err != nil {
 		return err
@@ -86,24 +86,24 @@ func origin(ctx context.Context) string {
 }
 
 // StartError is why the control plane did not start, when it was asked to; nil if it did or was not asked.
-func (p *Plane) StartError() error {
+func (p *Session) StartError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
 }
 
 // Wire is the wire of the control plane.
-func (p *Plane) Wire() *wire.Wire { return &p.wire }
+func (p *Session) Wire() *wire.Wire { return &p.wire }
 
 // Control is the control plane itself; nil before it was started.
-func (p *Plane) Control() *controlplane.ControlPlane {
+func (p *Session) Control() *controlplane.ControlPlane {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.control
 }
 
 // Binary is the kube-apiserver that runs; the zero value before the control plane was started.
-func (p *Plane) Binary() kubeapiserver.Binary {
+func (p *Session) Binary() kubeapiserver.Binary {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.binary
@@ -113,7 +113,7 @@ func (p *Plane) Binary() kubeapiserver.Binary {
 const stopLimit = 20 * time.Second
 
 // Stop ends what was started: kube-apiserver first, then etcd. It may be called when nothing was started.
-func (p *Plane) Stop() error {
+func (p *Session) Stop() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.control == nil {
@@ -125,12 +125,12 @@ func (p *Plane) Stop() error {
 	err := errors.Join(p.second.stop(ctx), p.apart.stop(ctx), p.control.Stop(ctx))
 	p.control, p.started = nil, false
 	if err != nil {
-		return fmt.Errorf("stopping the control plane: %w", err)
+		return fmt.Errorf("stopping the control session: %w", err)
 	}
 	return nil
 }
 
 // owner makes a name that no other lesson of the run has: the id of the claim and a number.
-func (p *Plane) owner(id string) string {
+func (p *Session) owner(id string) string {
 	return fmt.Sprintf("%s-%d", id, p.numbers.Add(1))
 }
