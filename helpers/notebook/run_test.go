@@ -1,6 +1,7 @@
 package notebook
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,7 @@ var asked = []string{
 // read is what a run of the book leaves behind.
 type read struct {
 	notebook, folder, output string
+	record                   record.Run
 }
 
 // bookBinary compiles the book.
@@ -38,7 +40,7 @@ func run(t *testing.T, binary string, args ...string) read {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "notebook.md")
-	args = append([]string{"-test.run", "^Test(" + strings.Join(asked, "|") + ")_", "-test.v", "-notebook", path}, args...)
+	args = append([]string{"-test.run", "^Test(" + strings.Join(asked, "|") + ")_", "-test.v", "-notebook", path, "-record", filepath.Join(dir, "run.json")}, args...)
 	cmd := exec.CommandContext(t.Context(), binary, args...)
 	cmd.Dir = filepath.Join("..", "..") // as go test runs it
 	out, err := cmd.CombinedOutput()
@@ -48,7 +50,11 @@ func run(t *testing.T, binary string, args ...string) read {
 	}
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
-	return read{string(text), dir, string(out)}
+	data, err := os.ReadFile(filepath.Join(dir, "run.json"))
+	require.NoError(t, err)
+	found, err := record.Parse(data)
+	require.NoError(t, err)
+	return read{string(text), dir, string(out), found}
 }
 
 // pagesOf takes a notebook apart at its headings.
@@ -93,6 +99,21 @@ func TestTwoRunsOfTheBookMakeNotebooksThatDifferInTheirNumbersOnly(t *testing.T)
 	require.Len(t, again, len(pages))
 	for i := range pages {
 		require.Empty(t, apart(withoutNumbers(pages[i]), withoutNumbers(again[i])), "two runs differ in %s", strings.Fields(pages[i])[0])
+	}
+
+	// The tapes are left out: how far a cache has come decides whether the apiserver reads before it writes.
+	told := func(l record.Lesson) string {
+		var out []any
+		for _, told := range append([]record.Telling{l.Reality}, l.Worlds...) {
+			out = append(out, told.World, told.Page, told.Facts, told.Failure)
+		}
+		text, err := json.Marshal(out)
+		require.NoError(t, err)
+		return withoutNumbers(string(text))
+	}
+	require.Len(t, second.record.Lessons, len(asked))
+	for i, l := range first.record.Lessons {
+		require.Empty(t, apart(told(l), told(second.record.Lessons[i])), "two records differ in %s", l.ID)
 	}
 
 	diagrams := markdown(t, first.notebook)
