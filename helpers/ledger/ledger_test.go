@@ -31,7 +31,8 @@ func TestTheLedgerOfARecord(t *testing.T) {
 func TestEveryMisconceptionIsAnsweredOrSaysWhyNot(t *testing.T) {
 	problems := Unanswered(record.Run{Lessons: []record.Lesson{{ID: "RV1", Answers: []string{"#1", "#4"}}}})
 	assert.Contains(t, problems, "RV1 answers #4, which is no misconception of the list")
-	assert.Contains(t, problems, "no lesson answers misconception 2 (a conflict means that the token is stale, so renew the token)")
+	assert.Contains(t, problems, "no lesson answers misconception 2 (a conflict means that the token is stale, so renew "+
+		"the token)")
 	for _, p := range problems {
 		assert.NotContains(t, p, "misconception 1 ")
 		assert.NotContains(t, p, "misconception 80 ")

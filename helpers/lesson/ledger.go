@@ -61,7 +61,8 @@ func Ledger(t *testing.T, path string, apart ...string) {
 		t.Fatalf("reading the ledger: %v", err)
 	}
 	if !bytes.Equal(have, text) {
-		t.Errorf("%s is not what the lessons say. Run: go test -run '^%s$' . -update\n%s", path, t.Name(), firstDifference(have, text))
+		t.Errorf("%s is not what the lessons say. Run: go test -run '^%s$' . -update\n%s", path, t.Name(),
+			firstDifference(have, text))
 	}
 }
 
@@ -81,7 +82,8 @@ func problems(run record.Run, tests, apart []string, find func(record.Upstream) 
 		case id != "" && proved[id] != "":
 			add("%s and %s both claim %s: give one of them the next number", test, proved[id], id)
 		default:
-			add("%s makes no claim of its own: a test of the book is named TestID_Sentence, and calls lesson.Prove with that ID", test)
+			add("%s makes no claim of its own: a test of the book is named TestID_Sentence, and calls lesson.Prove with that "+
+				"ID", test)
 		}
 	}
 	for _, id := range run.Book.IDs() {

@@ -231,7 +231,8 @@ func unproved(w world.World, told record.Telling) error {
 	case told.Skipped != "":
 		return fmt.Errorf("it was skipped there (%s)", told.Skipped)
 	case told.Failure == nil:
-		return errors.New("nothing failed there: either the lesson does not notice when its claim is false, or this world does not make it false")
+		return errors.New("nothing failed there: either the lesson does not notice when its claim is false, or this world " +
+			"does not make it false")
 	case told.Failure.Stuck:
 		return errors.New("a step failed there, before the claim could be put to the test")
 	case !regexp.MustCompile(w.Sign).MatchString(told.Failure.Observed):
@@ -249,5 +250,6 @@ func deadline(t *testing.T) (context.Context, context.CancelFunc) {
 		return context.WithCancel(t.Context())
 	}
 	return context.WithDeadlineCause(t.Context(), end.Add(-spare), fmt.Errorf(
-		"go test's -timeout, %v, is about to end the run: give a longer one, such as -timeout 1h", flag.Lookup("test.timeout").Value))
+		"go test's -timeout, %v, is about to end the run: give a longer one, such as -timeout 1h",
+		flag.Lookup("test.timeout").Value))
 }

@@ -57,14 +57,17 @@ func TestAShuffledRunHasNoChapterHeadings(t *testing.T) {
 
 func TestWhatIsClaimedOfTheRunAsAWhole(t *testing.T) {
 	assert.Empty(t, Closing(record.Run{}))
-	assert.Contains(t, Closing(record.Run{MultiKeyTxns: []string{"Txn a", "Txn b"}}), "OBSERVED  in this run it sent a transaction "+
-		"that writes several keys:\n          Txn a\n          Txn b\n")
+	assert.Contains(t, Closing(record.Run{MultiKeyTxns: []string{"Txn a", "Txn b"}}),
+		"OBSERVED  in this run it sent a transaction "+
+			"that writes several keys:\n          Txn a\n          Txn b\n")
 }
 
 func TestAnExcerptSaysWhichAPIServerAsksWhereThereAreSeveral(t *testing.T) {
-	lines := Blocks([]record.Block{{Text: "a"}, {Text: "b"}, {Excerpt: &record.Excerpt{Of: "two", Requests: record.Requests{
-		{Method: record.Range, From: "apiserver", Key: "/registry/a"}, {Method: record.Range, From: "second", Key: "/registry/a"},
-	}}}, {Excerpt: &record.Excerpt{Of: "none"}}})
+	lines := Blocks([]record.Block{{Text: "a"}, {Text: "b"},
+		{Excerpt: &record.Excerpt{Of: "two", Requests: record.Requests{
+			{Method: record.Range, From: "apiserver", Key: "/registry/a"},
+			{Method: record.Range, From: "second", Key: "/registry/a"},
+		}}}, {Excerpt: &record.Excerpt{Of: "none"}}})
 	assert.Equal(t, []string{
 		"a", "b", "", "wire  two", "      apiserver: Range a → (no answer yet)", "      second: Range a → (no answer yet)",
 		"wire  none", "      (no request reaches etcd)",

@@ -74,9 +74,11 @@ func TestTheExampleInThePackageDocumentationIsATrace(t *testing.T) {
 func TestABadTraceGetsItsLineAndWhatWasExpected(t *testing.T) {
 	const kind = "kind configmap\n"
 	for text, want := range map[string]string{
-		"":                                              "line 1: found the end of the text, expected the first line, \"kind\" and one of configmap, lease, customresource",
-		"# only comments":                               "line 2: found the end of the text",
-		"alice: get shelf\n":                            "line 1: found \"alice: get shelf\", expected the first line, \"kind\"",
+		"": "line 1: found the end of the text, expected the first line, " +
+			"\"kind\" and one of configmap, lease, customresource",
+		"# only comments": "line 2: found the end of the text",
+		"alice: get shelf\n": "line 1: found \"alice: get shelf\", expected the first line, " +
+			"\"kind\"",
 		"kind secret\n":                                 "line 1: found \"kind secret\", expected the first line",
 		"kind lease here\n":                             "line 1: found \"kind lease here\"",
 		kind + "get shelf":                              `line 2: found "get", expected a client and a colon, as in "alice: replace`,
