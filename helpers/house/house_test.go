@@ -112,6 +112,9 @@ func TestTheLabAndTheWorldsExportNothingThatNobodyUses(t *testing.T) {
 			// A name that only its own package and its tests use is not exported for anybody.
 			if o.Pkg() != nil && slices.Contains(watched, o.Pkg().Path()) && !strings.HasPrefix(p.PkgPath, o.Pkg().Path()) {
 				used[nameOf(o)] = true
+				for _, name := range mentioned(o.Type()) {
+					used[name] = true
+				}
 			}
 		}
 		if slices.Contains(watched, p.PkgPath) && p.ID == p.PkgPath {
@@ -149,9 +152,38 @@ func exportedOf(p *types.Package) []types.Object {
 	return out
 }
 
+// mentioned are the types in the signature of a function, or the type of anything else: who calls a function that
+// returns a Watcher uses Watchers.
+func mentioned(t types.Type) []string {
+	switch t := t.(type) {
+	case *types.Named:
+		return []string{nameOf(t.Obj())}
+	case *types.Alias:
+		return mentioned(types.Unalias(t))
+	case *types.Pointer:
+		return mentioned(t.Elem())
+	case *types.Slice:
+		return mentioned(t.Elem())
+	case *types.Map:
+		return append(mentioned(t.Key()), mentioned(t.Elem())...)
+	case *types.Tuple:
+		var out []string
+		for v := range t.Variables() {
+			out = append(out, mentioned(v.Type())...)
+		}
+		return out
+	case *types.Signature:
+		return append(mentioned(t.Params()), mentioned(t.Results())...)
+	}
+	return nil
+}
+
 func nameOf(o types.Object) string {
 	if f, ok := o.(*types.Func); ok {
 		return f.FullName()
+	}
+	if o.Pkg() == nil {
+		return o.Name()
 	}
 	return o.Pkg().Path() + "." + o.Name()
 }

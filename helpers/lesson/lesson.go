@@ -38,6 +38,8 @@ type Claim struct {
 	// Why says what the claim is good for, or what would follow if it were false. It stands in the message of
 	// a failure.
 	Why string
+	// Do is the rule that follows, in the imperative, at most 15 words: "Re-read, decide again, then write."
+	Do string
 	// FalseIf is the world in which the claim is false; the lesson must fail there.
 	FalseIf world.World
 	// AlsoFalseIf are further such worlds.
@@ -133,7 +135,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 // record is the claim as the record has it, before anything was run.
 func (c Claim) record() record.Lesson {
 	l := record.Lesson{
-		ID: c.ID, Says: c.Says, Why: c.Why, From: c.From, Erratum: c.Erratum, Answers: strings.Fields(c.Answers),
+		ID: c.ID, Says: c.Says, Why: c.Why, Do: c.Do, From: c.From, Erratum: c.Erratum, Answers: strings.Fields(c.Answers),
 		Read: record.Upstream{Package: c.Read.Package, Func: c.Read.Func},
 	}
 	for _, w := range c.worlds() {
