@@ -41,7 +41,7 @@ var (
 
 // bendCompare edits the file of the upstream source in which the compare of an update stands.
 func bendCompare(l *lab.Lab, edit func(src []byte) []byte) {
-	l.BendSource(func(tree *source.Tree) *source.Tree {
+	lab.SourceHook.Bend(l, func(tree *source.Tree) *source.Tree {
 		chain, err := tree.UpdateTransaction(l.Context())
 		if err != nil || len(chain.If) == 0 {
 			return tree // the lesson, too, will find this out

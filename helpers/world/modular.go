@@ -3,7 +3,6 @@ package world
 import (
 	"net/http"
 	"strconv"
-	"sync/atomic"
 
 	"modrev/helpers/lab"
 	"modrev/helpers/modular"
@@ -12,7 +11,7 @@ import (
 
 // LabelsGoOn is the world in which the labels of the modular lab do not wrap.
 var LabelsGoOn = Custom("the labels do not wrap", func(l *lab.Lab) {
-	l.BendLabels(func(lab.Labels, int64) lab.Labels { return new(endless) })
+	lab.LabelHook.Bend(l, func(modular.Labels, int64) modular.Labels { return new(endless) })
 })
 
 // endless counts without end.
@@ -23,11 +22,11 @@ func (e *endless) Step() int64  { e.label++; return e.label }
 
 // ALabelIsLeftOut is the world in which the modular lab never shows its last label.
 var ALabelIsLeftOut = Custom("the lab never shows its last label", func(l *lab.Lab) {
-	l.BendLabels(func(c lab.Labels, m int64) lab.Labels { return &gap{Labels: c, last: m - 1} })
+	lab.LabelHook.Bend(l, func(c modular.Labels, m int64) modular.Labels { return &gap{Labels: c, last: m - 1} })
 })
 
 type gap struct {
-	lab.Labels
+	modular.Labels
 	last int64
 }
 
@@ -38,14 +37,6 @@ func (g *gap) Step() int64 {
 	}
 	return label
 }
-
-// LabelsAreGivenOutOnce is the world in which the store whose tokens are labels never gives a label out twice.
-var LabelsAreGivenOutOnce = Custom("no label is given out twice", func(l *lab.Lab) {
-	l.BendLabelStores(func(s *modular.Store) {
-		var count atomic.Int64
-		s.Mint = func(string) string { return strconv.FormatInt(1000+count.Add(1), 10) }
-	})
-})
 
 // TokensWrap is the world in which the server gives out its numbers modulo 8, and finds the number that is
 // meant by a token that it gets back.

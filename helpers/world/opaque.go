@@ -240,7 +240,7 @@ var ALibraryRepeatsTheChange = Custom("a library that is told \"2\" again after 
 
 // CachesNeverGoBack is the world in which the cache of an informer keeps what it has when something older comes.
 var CachesNeverGoBack = Custom("an informer's cache keeps what it has when an older event comes", func(l *lab.Lab) {
-	l.BendCaches(func(held, came *lab.Object) *lab.Object {
+	lab.CacheHook.Bend(l, func(held, came *lab.Object) *lab.Object {
 		if order, err := l.Order(came.GetResourceVersion(), held.GetResourceVersion()); err == nil && order < 0 {
 			return held
 		}
@@ -250,7 +250,7 @@ var CachesNeverGoBack = Custom("an informer's cache keeps what it has when an ol
 
 // TheDynamicFakeKnowsTokens is the world in which client-go's dynamic fake does what controller-runtime's does.
 var TheDynamicFakeKnowsTokens = Custom("client-go's dynamic fake gives out tokens and checks them", func(l *lab.Lab) {
-	l.BendDoubles(func(doubles []lab.Double) {
+	lab.DoublesHook.Bend(l, func(doubles []lab.Double) {
 		doubles[lab.DynamicFake].Create, doubles[lab.DynamicFake].Replace = doubles[lab.ControllerFake].Create, doubles[lab.ControllerFake].Replace
 	})
 })
@@ -258,7 +258,7 @@ var TheDynamicFakeKnowsTokens = Custom("client-go's dynamic fake gives out token
 // TheOtherFakeNoticesNoChange is the world in which controller-runtime's fake stores nothing when it is given
 // what it has.
 var TheOtherFakeNoticesNoChange = Custom("controller-runtime's fake stores nothing when nothing has changed", func(l *lab.Lab) {
-	l.BendDoubles(func(doubles []lab.Double) {
+	lab.DoublesHook.Bend(l, func(doubles []lab.Double) {
 		double := &doubles[lab.ControllerFake]
 		create, replace := double.Create, double.Replace
 		var stored *lab.Object
@@ -302,8 +302,8 @@ var TheServerNeverSaysWhenToRepeat = Custom("no refusal says when to try again",
 
 // TokensCompareAsText is the world in which resourceVersions are compared as strings.
 var TokensCompareAsText = Custom("tokens are compared as text", func(l *lab.Lab) {
-	l.OrderBy(func(a, b string) (int, error) { return strings.Compare(a, b), nil })
+	lab.OrderHook.Bend(l, func(a, b string) (int, error) { return strings.Compare(a, b), nil })
 })
 
 // OneStoreForAll is the world in which events are kept in the same etcd as everything else.
-var OneStoreForAll = Custom("events are kept in the same etcd as everything else", func(l *lab.Lab) { l.KeepAllInOneStore() })
+var OneStoreForAll = Custom("events are kept in the same etcd as everything else", func(l *lab.Lab) { lab.OneStoreHook.Bend(l, true) })
