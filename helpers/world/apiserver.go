@@ -99,27 +99,27 @@ var DeletesReadNumbers = New("the version in a delete's preconditions is read as
 
 // StatusNeedsNoToken takes the token out of what is sent to /status.
 var StatusNeedsNoToken = New("what is sent to /status is not checked for its token", func(l *lab.Lab) {
-	dropMeta(l, toStatus, "the token was taken out", "resourceVersion")
+	dropToken(l, toStatus, "the token was taken out")
 })
 
 // ForceOverridesTheToken takes the token out of forced applies.
 var ForceOverridesTheToken = New("force also overrides the token", func(l *lab.Lab) {
 	forced := func(c *wire.Call) bool { return c.Query.Get("force") == "true" }
-	dropMeta(l, forced, "the token was taken out", "resourceVersion")
+	dropToken(l, forced, "the token was taken out")
 })
 
 // IfMatchIsTheToken makes what If-Match says the token of a replace.
-var IfMatchIsTheToken = New("the server honours If-Match", func(l *lab.Lab) {
+var IfMatchIsTheToken = New("the server honors If-Match", func(l *lab.Lab) {
 	honorIfMatch(l, replaces, func(string) bool { return true })
 })
 
 // IfMatchStandsIn makes a number in If-Match the token of a replace that has none.
-var IfMatchStandsIn = New("the server honours If-Match where the body has no token", func(l *lab.Lab) {
+var IfMatchStandsIn = New("the server honors If-Match where the body has no token", func(l *lab.Lab) {
 	honorIfMatch(l, tokenless(replaces), isNumber)
 })
 
 // IfMatchComesFirst makes a number in If-Match the token of a replace that has another.
-var IfMatchComesFirst = New("the server honours If-Match in the place of the token in the body", func(l *lab.Lab) {
+var IfMatchComesFirst = New("the server honors If-Match in the place of the token in the body", func(l *lab.Lab) {
 	honorIfMatch(l, func(c *wire.Call) bool { return replaces(c) && withToken(c) }, isNumber)
 })
 

@@ -24,28 +24,28 @@ const tokenDropped = "the client dropped the token"
 
 // ClientDropsTheToken takes the resourceVersion out of whatever carries one, but out of no JSON patch.
 var ClientDropsTheToken = New("the client drops the token from what it sends", func(l *lab.Lab) {
-	dropMeta(l, withToken, tokenDropped, "resourceVersion")
+	dropToken(l, withToken, tokenDropped)
 })
 
 // ClientDropsTheTokenFor takes the resourceVersion out of what is sent to the objects of one name.
 func ClientDropsTheTokenFor(name string) World {
 	return New("the client drops the token from what it sends to "+name, func(l *lab.Lab) {
 		to := func(c *wire.Call) bool { return strings.HasSuffix(c.Path, "/"+name) }
-		dropMeta(l, to, tokenDropped, "resourceVersion")
+		dropToken(l, to, tokenDropped)
 	})
 }
 
 // ClientDropsTheTokenOf takes the resourceVersion out of requests of one sort: "replace", "apply", "JSON patch".
 func ClientDropsTheTokenOf(what string) World {
 	return New("the client drops the token from every "+what, func(l *lab.Lab) {
-		dropMeta(l, called(what), tokenDropped, "resourceVersion")
+		dropToken(l, called(what), tokenDropped)
 	})
 }
 
 // WordsAreNoTokens takes a resourceVersion that is no number out of replaces.
 var WordsAreNoTokens = New("the client leaves out a token that is no number", func(l *lab.Lab) {
 	word := func(c *wire.Call) bool { return replaces(c) && c.Token != "" && !isNumber(c.Token) }
-	dropMeta(l, word, "the word was left out", "resourceVersion")
+	dropToken(l, word, "the word was left out")
 })
 
 // PatchesCarryATokenIn puts the newest resourceVersion into the patches of one format that have none.
@@ -312,7 +312,7 @@ var ClientKnowsNoSize = New("the client's library knows no field of the name siz
 })
 
 // EveryWriteDoesTheWork adds color=blue, and nothing else, to every patch.
-var EveryWriteDoesTheWork = New("whoever writes to a shelf also paints it blue", func(l *lab.Lab) {
+var EveryWriteDoesTheWork = New("every write to a shelf also paints it blue", func(l *lab.Lab) {
 	editBody(l, patches, "and painted it blue", func(o object) { o["data"] = object{"color": "blue"} })
 })
 
@@ -362,7 +362,7 @@ func appliedBy(who string) which {
 }
 
 // TheNextOwnerAdopts gives the books to the shelf that is there, right before the writer reads them.
-var TheNextOwnerAdopts = New("somebody adopts the books for whoever bears the name of their owner", func(l *lab.Lab) {
+var TheNextOwnerAdopts = New("somebody adopts the books for the next bearer of their owner's name", func(l *lab.Lab) {
 	look := func(c *wire.Call) bool { return reads(c) && c.Who == "writer" && c.Path == "configmaps/books" }
 	before(l, look, func(int) {
 		adopter := l.As("adopter")

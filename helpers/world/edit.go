@@ -185,6 +185,9 @@ func dropMeta(l *lab.Lab, when which, note, field string) {
 	}})
 }
 
+// dropToken takes the resourceVersion out of requests, as dropMeta does.
+func dropToken(l *lab.Lab, when which, note string) { dropMeta(l, when, note, "resourceVersion") }
+
 // sendMeta puts a field of the metadata into requests, JSON patches included. value finds out what; "" sends
 // nothing.
 func sendMeta(l *lab.Lab, when which, note, field string, value func(q *http.Request) string) {
