@@ -29,9 +29,6 @@ func (w World) Shows(sign string) World {
 // IsZero says whether no world was given.
 func (w World) IsZero() bool { return w.Bend == nil }
 
-// Custom is a world of the caller's own.
-func Custom(where string, bend func(*lab.Lab)) World { return New(where, bend) }
-
 // New is a world of the caller's own.
 func New(where string, bend func(*lab.Lab)) World {
 	return World{Where: where, Bend: bend}
