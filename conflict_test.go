@@ -243,7 +243,7 @@ func TestCF4_AConflictingPatchRetriesAndAConflictingReplaceDoesNot(t *testing.T)
 			"and a replace without one overwrites what it has never seen",
 		FalseIf: world.ClientDropsTheToken.Shows(`the patch with a token was accepted`),
 		AlsoFalseIf: []world.World{
-			world.PatchesCarryAToken.Shows(`the patch without a token was refused: 409`),
+			world.EveryPatchCarriesAToken.Shows(`the patch without a token was refused: 409`),
 			world.LibraryFillsInTheToken.Shows(`the replace without a token was refused: 409`),
 			world.PatchesCarryATokenIn("apply").Shows(`the apply without a token was refused: 409`),
 			world.ClientDropsTheTokenOf("replace").Shows(`the replace with a token was accepted`),

@@ -217,7 +217,7 @@ func TestGU4b_APatchWithoutATokenNeverLeaksAConflict(t *testing.T) {
 			"itself, in whatever format and however many rivals win before it: each loss is one more transaction",
 		Why: "whoever sees that conflict from a patch should look for a token in what was sent, and not for a race in " +
 			"the server; the same words about a quota are another matter (CF8d)",
-		FalseIf: world.PatchesCarryAToken.Shows(`merge patch was refused: 409 Conflict`),
+		FalseIf: world.EveryPatchCarriesAToken.Shows(`merge patch was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
 			world.PatchesCarryATokenIn("strategic merge patch").Shows(`the strategic merge patch was refused: 409 Conflict`),
 			world.PatchesCarryATokenIn("JSON patch").Shows(`the JSON patch was refused: 409 Conflict`),

@@ -85,7 +85,7 @@ func TestOT8b_ADiffIsMineOnlyAgainstTheCopyThatIRead(t *testing.T) {
 		Says: "a patch that a library computes holds only my change if it is the difference to the copy that I read; taken " +
 			"against a fresh reading, it takes back what others did meanwhile",
 		Why:     "to the diff, a field that my old copy lacks is a field that I removed",
-		FalseIf: world.AProxyDropsNulls.Shows(`size=3 is stored`),
+		FalseIf: world.NullsAreDropped.Shows(`size=3 is stored`),
 		AlsoFalseIf: []world.World{
 			world.APatchIsAState.Shows(`size is not stored`),
 			world.ClientDropsTheToken.Shows(`the patch that is a difference to a fresh reading was accepted`),
@@ -139,7 +139,7 @@ func TestOT9_AnUnconditionalPatchOfASharedListLosesAnEntry(t *testing.T) {
 			"more that they should have",
 		FalseIf: world.EveryPatchCarriesAToken.Shows(`bob's patch without a token was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
-			world.AppliesAreMergePatches.Shows(`stored: \[Filled\]`),
+			world.PatchesAreSentAs("deployments", "apply", "merge patch", types.MergePatchType).Shows(`stored: \[Filled\]`),
 			world.APatchMergesConditions.Shows(`stored: Painted, Filled`),
 			world.ClientDropsTheToken.Shows(`bob's patch with a token was accepted`),
 		},
@@ -207,7 +207,7 @@ func TestOT9b_ALostFinalizerLetsTheObjectGoTooEarly(t *testing.T) {
 		AlsoFalseIf: []world.World{
 			world.ClientDropsTheToken.Shows(`bob's patch with the lock was accepted`),
 			world.EveryPatchIsAMergePatch.Shows(`they leave \[bob\S+\] and \[bob\S+\]`),
-			world.AProxyDropsNulls.Shows(`a get of the object was accepted`),
+			world.NullsAreDropped.Shows(`a get of the object was accepted`),
 		},
 		Read: source.Func("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "AddFinalizer"),
 	}, func(l *lab.Lab) {

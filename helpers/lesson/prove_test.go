@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 const exampleVariable = "MODREV_EXAMPLE_LESSONS"
 
 // theSkyIsGreen is the false world of the examples.
-var theSkyIsGreen = world.Custom("the sky is green", func(l *lab.Lab) { l.Wire.Tape().Remark("the sky was painted") })
+var theSkyIsGreen = world.New("the sky is green", func(l *lab.Lab) { l.Wire.Tape().Remark("the sky was painted") })
 
 // claim is what the examples claim.
 func claim() Claim {
