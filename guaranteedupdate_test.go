@@ -2,9 +2,10 @@
 package modrev
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
-	"strings"
+	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,37 +32,40 @@ func TestGU1_TheSourceOfAnUpdateComparesTheModRevisionOfTheKey(t *testing.T) {
 		ID: "GU1", From: "D1 Do 5",
 		Says: "by the source, an update becomes an etcd transaction: if the mod_revision of the key is still that of the " +
 			"object which the update started from, then put, else get the current value",
-		Why: "the rule can be read, and not only be guessed from answers; here it is found by following the calls, so " +
-			"that it is found again when the code moves",
+		Why: "the rule can be read, and not only be guessed from answers; these are its lines, in the source of the " +
+			"kube-apiserver that runs",
 		FalseIf: world.TheSourceComparesTheVersion.Shows(`it compares Version`),
 		AlsoFalseIf: []world.World{
 			world.TheSourceHasNoElse.Shows(`the else branch holds nothing`),
 			world.TheSourceAsksForLess.Shows(`by "<"`),
-			world.TheSourceDeletes.Shows(`it is .*OpDelete`),
+			world.TheSourceDeletes.Shows(`it is OpDelete`),
+			world.TheSourceHandsOnNoRevision.Shows(`it is 0$`),
+			world.TheSourceReadsAgain.Shows(`it reads again by \[getCurrentState\]`),
 		},
 		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Erratum: "the document looks in store.go of etcd3 for a clientv3.Compare. It stood there up to Kubernetes 1.31. " +
 			"Since 1.32 GuaranteedUpdate calls OptimisticPut, and it is etcd's own client that builds the Compare.",
 	}, func(l *lab.Lab) {
-		chain := l.UpdateTransaction()
-		l.Quote(chain.String())
+		update := l.UpdateTransaction()
+		l.Quote(update.String())
 
-		l.Expect(len(chain.If) == 1 && len(chain.Then) == 1, "there is one compare and one operation if it holds",
-			"%d compares, %d operations", len(chain.If), len(chain.Then))
-		compare := chain.If[0]
-		l.Expect(compare.FieldName() == "mod_revision" && compare.Operator == "=",
-			"it compares ModRevision, for equality", "it compares %s, by %q", compare.Field, compare.Operator)
-		l.Expect(strings.HasPrefix(compare.Expects, "origState."), "with a field of the state that the update started from",
-			"with %s", compare.Expects)
-		l.Expect(chain.Then[0].Name == "OpPut", "the then branch puts", "it is %s", chain.Then[0])
-		l.Expect(len(chain.Else) == 1 && chain.Else[0].Name == "OpGet" && chain.Else[0].Sent != source.No,
-			"the else branch gets", "the else branch holds %s", branch(chain.Else))
-		l.Expect(chain.Retry.Again && chain.Retry.SecondRead == "", "a failed compare leads to another try without a read",
-			"%+v", chain.Retry)
+		asked, txn, retry := update.Asked, update.Txn, update.Retry
+		l.Expect(asked.Revision == "origState.rev",
+			"the expected revision is that of the state which the update started from", "it is %s", asked.Revision)
+		l.Expect(txn.Field == "ModRevision" && txn.Operator == "=",
+			"it compares ModRevision, for equality", "it compares %s, by %q", txn.Field, txn.Operator)
+		l.Expect(txn.Then == "OpPut", "the then branch puts", "it is %s", txn.Then)
+		l.Expect(txn.Else == "OpGet", "the else branch gets", "the else branch holds %s", cmp.Or(txn.Else, "nothing"))
+		l.Expect(slices.Contains(asked.Options, txn.ElseIf), "GuaranteedUpdate asks for the else branch",
+			"there is one if %s, and it asks for %v", txn.ElseIf, asked.Options)
+		l.Expect(len(retry.Reads) == 0, "a failed compare leads to no further read", "it reads again by %v", retry.Reads)
+		l.Expect(retry.State == "origState" && retry.From == "txnResp.KV", "what the else branch got is the next state",
+			"%q becomes %q", retry.From, retry.State)
+		l.Expect(retry.Again, "the update then begins again", "it does not")
 
 		l.Blank()
-		l.Say("So the Compare is on %s. It stands in %s, %s.", compare.FieldName(), compare.At.File, compare.At.Func)
-		l.WriteDown(notebook.TheCompare, "%s", compare.At)
+		l.Say("So the Compare is on %s. It stands in %s, %s.", txn.FieldName(), txn.At.File, txn.At.Func)
+		l.WriteDown(notebook.TheCompare, "%s", txn.At)
 	})
 }
 
@@ -472,7 +476,7 @@ func TestGU7_AResourceVersionPreconditionIsATransactionThatComparesModRevision(t
 		Read:        source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
 	}, func(l *lab.Lab) {
 		const field = "mod_revision"
-		compare := l.UpdateTransaction().If[0]
+		compare := l.UpdateTransaction().Txn
 		l.Expect(compare.FieldName() == field, "by the source the compare is on "+field,
 			"by the source it is on %s", compare.FieldName())
 
@@ -484,7 +488,7 @@ func TestGU7_AResourceVersionPreconditionIsATransactionThatComparesModRevision(t
 			"on the wire it is on %s", sent[0].Compare[0].Field)
 
 		table := l.Table("where to look", "the compare")
-		table.Row(compare.At.File+", "+compare.At.Func, compare)
+		table.Row(compare.At.File+", "+compare.At.Func, compare.Compare)
 		table.Row("the request that etcd got", fmt.Sprintf("if %s(key) %s %d",
 			sent[0].Compare[0].Field, sent[0].Compare[0].Operator, sent[0].Compare[0].Value))
 		table.End()
@@ -650,12 +654,4 @@ func TestGU9_AfterAFailedCompareTheUpdateIsDecidedAnewOnTheFreshObject(t *testin
 		l.Sends(sent, "the patch that is refused at its second try, with the rival's transaction", "2 Txn")
 		l.Stored(shelf, "color=red")
 	})
-}
-
-// branch is a branch of a transaction in the source, in words.
-func branch(ops []source.Op) string {
-	if len(ops) == 0 {
-		return "nothing"
-	}
-	return fmt.Sprint(ops)
 }

@@ -18,17 +18,19 @@ func (l *Lab) Source() *source.Tree {
 	return tree
 }
 
-// BendSource has Source return what edit makes of the tree: the world in which the source says something
-// else. The edit is made in memory, for this lab only (see [source.Tree.With]).
-func (l *Lab) BendSource(edit func(*source.Tree) *source.Tree) {
-	l.sourceEdits = append(l.sourceEdits, edit)
+// BendSource has Source return a tree in which each old in a package is a new: the world in which the source says
+// something else. The edit is made in memory, for this lab only.
+func (l *Lab) BendSource(pkg, old, new string) {
+	l.sourceEdits = append(l.sourceEdits, func(tree *source.Tree) *source.Tree {
+		return tree.With(l.ctx, pkg, old, new)
+	})
 }
 
-// UpdateTransaction is the chain from GuaranteedUpdate to etcd's compare, as the source of the lab has it.
-func (l *Lab) UpdateTransaction() source.Chain {
-	chain, err := l.Source().UpdateTransaction(l.ctx)
+// UpdateTransaction is what the source of the lab says of an update, from GuaranteedUpdate to etcd's compare.
+func (l *Lab) UpdateTransaction() source.Update {
+	update, err := l.Source().UpdateTransaction(l.ctx)
 	l.unread(err)
-	return chain
+	return update
 }
 
 // unread ends the lesson when the source could not be read.

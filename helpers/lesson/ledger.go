@@ -84,10 +84,15 @@ func Ledger(t *testing.T, path string, book Book, apart ...string) {
 		t.Fatal(err)
 	}
 	// Whatever runs, the book names what is in the pinned source.
-	tree, err := lab.PinnedSource()
+	tree, err := lab.PinnedSource(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
+	refs := make([]source.Ref, len(rows))
+	for i, r := range rows {
+		refs[i] = r.Ref
+	}
+	tree.Load(ctx, refs...)
 	find := func(r source.Ref) error { _, err := tree.Find(ctx, r); return err }
 	for _, p := range problems(rows, book, tests, apart, find) {
 		t.Error(p)

@@ -1,11 +1,9 @@
 package world
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -20,36 +18,25 @@ import (
 // TheSourceComparesTheVersion is the world in which the function that builds the compare of an update asks
 // for the version of the key.
 var TheSourceComparesTheVersion = Custom("the source compares the version of the key", func(l *lab.Lab) {
-	bendCompare(l, func(src []byte) []byte {
-		return bytes.ReplaceAll(src, []byte("ModRevision("), []byte("Version("))
-	})
+	l.BendSource(source.OptimisticPut.Package, "ModRevision(", "Version(")
 })
 
 // TheSourceHasNoElse is the world in which the function that builds the compare of an update gives the
 // transaction no else branch.
 var TheSourceHasNoElse = Custom("the source gives the transaction no else branch", func(l *lab.Lab) {
-	bendCompare(l, func(src []byte) []byte {
-		src = elseAlone.ReplaceAll(src, nil)
-		return elseInChain.ReplaceAll(src, []byte(")"))
-	})
+	l.BendSource(source.OptimisticPut.Package, "txn = txn.Else(clientv3.OpGet(key))", "")
 })
 
-var (
-	elseAlone   = regexp.MustCompile(`\w+ = \w+\.Else\([^\n]*\)\n`)       // since Kubernetes 1.32
-	elseInChain = regexp.MustCompile(`\)\.Else\(\s*[\w.]+\(\w+\),?\s*\)`) // up to 1.31
-)
+// TheSourceHandsOnNoRevision is the world in which GuaranteedUpdate hands on 0 as the expected revision.
+var TheSourceHandsOnNoRevision = Custom("the source hands on no revision", func(l *lab.Lab) {
+	l.BendSource(source.GuaranteedUpdate.Package, "newData, origState.rev,", "newData, 0,")
+})
 
-// bendCompare edits the file of the upstream source in which the compare of an update stands.
-func bendCompare(l *lab.Lab, edit func(src []byte) []byte) {
-	l.BendSource(func(tree *source.Tree) *source.Tree {
-		chain, err := tree.UpdateTransaction(l.Context())
-		if err != nil || len(chain.If) == 0 {
-			return tree // the lesson, too, will find this out
-		}
-		at := chain.If[0].At
-		return tree.With(path.Join(at.Module, path.Dir(at.File)), path.Base(at.File), edit)
-	})
-}
+// TheSourceReadsAgain is the world in which GuaranteedUpdate reads the object again after a failed compare.
+var TheSourceReadsAgain = Custom("the source reads again after a failed compare", func(l *lab.Lab) {
+	l.BendSource(source.GuaranteedUpdate.Package,
+		`span.AddEvent("Retry value restored")`, "origState, err = getCurrentState()")
+})
 
 // EtcdComparesTheVersion is the world in which an update asks etcd to compare the version of the key, which
 // counts the writes to it since its creation.

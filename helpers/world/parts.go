@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"modrev/helpers/lab"
+	"modrev/helpers/source"
 	"modrev/helpers/wire"
 )
 
@@ -236,13 +237,13 @@ var ReadsForAPatchShowTheFirstVersion = Custom("what is read from etcd for a pat
 // TheSourceDeletes is the world in which the function that builds the compare of an update lets the then branch
 // delete.
 var TheSourceDeletes = Custom("the source lets the then branch delete", func(l *lab.Lab) {
-	bendCompare(l, func(src []byte) []byte { return bytes.ReplaceAll(src, []byte("OpPut("), []byte("OpDelete(")) })
+	l.BendSource(source.OptimisticPut.Package, "OpPut(", "OpDelete(")
 })
 
 // TheSourceAsksForLess is the world in which the function that builds the compare of an update asks for a
 // smaller revision instead of an equal one.
 var TheSourceAsksForLess = Custom("the source asks for less and not for equality", func(l *lab.Lab) {
-	bendCompare(l, func(src []byte) []byte { return bytes.ReplaceAll(src, []byte(`"="`), []byte(`"<"`)) })
+	l.BendSource(source.OptimisticPut.Package, `"="`, `"<"`)
 })
 
 // ClientDropsTheTokenOf is the world in which a client drops the token from requests of one sort: "replace",
