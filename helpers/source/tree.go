@@ -125,6 +125,9 @@ func (t *Tree) load(ctx context.Context, m *mainModule, wanted []string) {
 	if ctx.Err() != nil {
 		return // what was cut off is tried again
 	}
+	if err != nil {
+		err = noSource(err.Error())
+	}
 	for _, pkg := range wanted {
 		t.packages[pkg] = &parsed{fset: token.NewFileSet(), err: err}
 	}
@@ -142,7 +145,7 @@ func (p *parsed) read(pkg *packages.Package, m *mainModule) error {
 		case strings.Contains(why, "import lookup disabled by -mod=readonly"):
 			return errors.New("there is no such package: it may have moved")
 		case pkg.Module == nil:
-			return fmt.Errorf("%w: it is not in the module cache and could not be downloaded: %s", ErrNoSource, why)
+			return noSource(why)
 		default:
 			return fmt.Errorf("reading the package: %s", why)
 		}
@@ -163,6 +166,12 @@ func (p *parsed) read(pkg *packages.Package, m *mainModule) error {
 		}
 	}
 	return nil
+}
+
+// noSource says why the go command has not found a package that there may well be.
+func noSource(why string) error {
+	return fmt.Errorf("%w: it is not in the module cache and could not be downloaded: %s; "+
+		"run this once where the Go module proxy can be reached", ErrNoSource, firstLine(why))
 }
 
 // With is the tree of a world in which the source says something else: each old in a package is a new.

@@ -71,8 +71,8 @@ func For(ctx context.Context, version string) (*Tree, error) {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("finding the source of Kubernetes %s: %w", version, context.Cause(ctx))
 	case err != nil:
-		return nil, fmt.Errorf("%w: kube-apiserver %s is not pinned, and its source could not be downloaded: %w",
-			ErrNoSource, version, err)
+		return nil, fmt.Errorf("%w: kube-apiserver %s is not pinned, and its source could not be downloaded: %w; "+
+			"run this once where the Go module proxy can be reached", ErrNoSource, version, err)
 	}
 	return newTree(version, released, root), nil
 }
