@@ -49,23 +49,22 @@ func TestGU1_TheSourceOfAnUpdateComparesTheModRevisionOfTheKey(t *testing.T) {
 		update := l.UpdateTransaction()
 		l.Quote(update.String())
 
-		asked, txn, retry := update.Asked, update.Txn, update.Retry
-		l.Expect(asked.Revision == "origState.rev",
-			"the expected revision is that of the state which the update started from", "it is %s", asked.Revision)
-		l.Expect(txn.Field == "ModRevision" && txn.Operator == "=",
-			"it compares ModRevision, for equality", "it compares %s, by %q", txn.Field, txn.Operator)
-		l.Expect(txn.Then == "OpPut", "the then branch puts", "it is %s", txn.Then)
-		l.Expect(txn.Else == "OpGet", "the else branch gets", "the else branch holds %s", cmp.Or(txn.Else, "nothing"))
-		l.Expect(slices.Contains(asked.Options, txn.ElseIf), "GuaranteedUpdate asks for the else branch",
-			"there is one if %s, and it asks for %v", txn.ElseIf, asked.Options)
-		l.Expect(len(retry.Reads) == 0, "a failed compare leads to no further read", "it reads again by %v", retry.Reads)
-		l.Expect(retry.State == "origState" && retry.From == "txnResp.KV", "what the else branch got is the next state",
-			"%q becomes %q", retry.From, retry.State)
-		l.Expect(retry.Again, "the update then begins again", "it does not")
+		l.Expect(update.Revision == "origState.rev",
+			"the expected revision is that of the state which the update started from", "it is %s", update.Revision)
+		l.Expect(update.Field == "ModRevision" && update.Operator == "=",
+			"it compares ModRevision, for equality", "it compares %s, by %q", update.Field, update.Operator)
+		l.Expect(update.Then == "OpPut", "the then branch puts", "it is %s", update.Then)
+		l.Expect(update.Else == "OpGet", "the else branch gets", "the else branch holds %s", cmp.Or(update.Else, "nothing"))
+		l.Expect(slices.Contains(update.Options, update.ElseIf), "the update asks for the else branch",
+			"there is one if %s, and the update sets %v", update.ElseIf, update.Options)
+		l.Expect(len(update.Reads) == 0, "a failed compare leads to no further read", "it reads again by %v", update.Reads)
+		l.Expect(update.From == "txnResp.KV" && update.State == "origState",
+			"what the else branch got is the state that the next try starts from", "%q becomes %q", update.From, update.State)
+		l.Expect(update.Again, "the loop begins again", "it does not")
 
 		l.Blank()
-		l.Say("So the Compare is on %s. It stands in %s, %s.", txn.FieldName(), txn.At.File, txn.At.Func)
-		l.WriteDown(notebook.TheCompare, "%s", txn.At)
+		l.Say("So the Compare is on %s. It stands in %s, %s.", update.FieldName(), update.At.File, update.At.Func)
+		l.WriteDown(notebook.TheCompare, "%s", update.At)
 	})
 }
 
@@ -476,7 +475,7 @@ func TestGU7_AResourceVersionPreconditionIsATransactionThatComparesModRevision(t
 		Read:        source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
 	}, func(l *lab.Lab) {
 		const field = "mod_revision"
-		compare := l.UpdateTransaction().Txn
+		compare := l.UpdateTransaction()
 		l.Expect(compare.FieldName() == field, "by the source the compare is on "+field,
 			"by the source it is on %s", compare.FieldName())
 

@@ -149,17 +149,17 @@ func isTheUpdate(t *testing.T, tree *Tree) {
 	u, err := tree.UpdateTransaction(t.Context())
 	require.NoError(t, err)
 	t.Logf("\n%s", u)
-	assert.Equal(t, "origState.rev", u.Asked.Revision)
-	assert.Contains(t, u.Asked.Options, "GetOnFailure")
-	assert.Equal(t, "kubernetes/client.go", u.Txn.At.File)
-	assert.Equal(t, "Client.OptimisticPut", u.Txn.At.Func)
-	assert.Equal(t, `Compare(ModRevision(key), "=", expectedRevision)`, u.Txn.Compare)
-	assert.Equal(t, "mod_revision =", u.Txn.FieldName()+" "+u.Txn.Operator)
-	assert.Equal(t, "OpPut else OpGet if GetOnFailure", u.Txn.Then+" else "+u.Txn.Else+" if "+u.Txn.ElseIf)
-	assert.Equal(t, "origState = txnResp.KV", u.Retry.State+" = "+u.Retry.From)
-	assert.True(t, u.Retry.Again)
-	assert.Empty(t, u.Retry.Reads)
-	for _, lines := range []string{u.Asked.Lines, u.Txn.Lines, u.Retry.Lines} {
+	assert.Equal(t, "origState.rev", u.Revision)
+	assert.Contains(t, u.Options, "GetOnFailure")
+	assert.Equal(t, "kubernetes/client.go", u.At.File)
+	assert.Equal(t, "Client.OptimisticPut", u.At.Func)
+	assert.Equal(t, `Compare(ModRevision(key), "=", expectedRevision)`, u.Compare)
+	assert.Equal(t, "mod_revision =", u.FieldName()+" "+u.Operator)
+	assert.Equal(t, "OpPut else OpGet if GetOnFailure", u.Then+" else "+u.Else+" if "+u.ElseIf)
+	assert.Equal(t, "origState = txnResp.KV", u.State+" = "+u.From)
+	assert.True(t, u.Again)
+	assert.Empty(t, u.Reads)
+	for _, lines := range []string{u.asked, u.txn, u.retry} {
 		assert.Regexp(t, `^\S+ v\S+ \S+\.go:\d+\n    \S`, lines)
 		assert.NotContains(t, lines, "\t")
 	}
@@ -185,10 +185,10 @@ func TestTheSourceOfAReleaseThatIsNotPinnedIsRead(t *testing.T) {
 func TestCodeThatMovedIsNamed(t *testing.T) {
 	tree := newest(t)
 	for _, c := range []struct{ pkg, old, new, says string }{
-		{etcd3, ") GuaranteedUpdate(", ") EnsuredUpdate(", "reading which revision an update hands on: package " + etcd3},
+		{etcd3, ") GuaranteedUpdate(", ") EnsuredUpdate(", `has no "(*store).GuaranteedUpdate"`},
 		{etcd3, "Kubernetes.OptimisticPut(", "Kubernetes.Put(", "the revision that an update hands on is no longer there: "},
 		{etcd3, "!txnResp.Succeeded", "txnResp.Failed", "what an update does after a failed compare is no longer there: "},
-		{client, ") OptimisticPut(", ") Put(", "reading what an update compares: package " + client},
+		{client, ") OptimisticPut(", ") Put(", `has no "Client.OptimisticPut"`},
 		{client, "clientv3.Compare(", "compare(", "what an update compares, and does then, is no longer there: "},
 		{client, ").Then(", ").Do(", "does not call Then once, with as many arguments as it did (1)"},
 		{client, "package kubernetes", "packet", "parsing the package: kubernetes/client.go:"},
