@@ -32,9 +32,9 @@ func TestTheLedgerHasARowForEachLesson(t *testing.T) {
 
 func TestWhatIsWrongWithTheLessonsAsAWholeIsSaid(t *testing.T) {
 	rows := []row{
-		{ID: "RV1", Test: "TestRV1_One", Ref: source.Func("pkg", "F")},
-		{ID: "RV1", Test: "TestRV1_Other", Ref: source.Func("pkg", "G")},
-		{ID: "RV3", Test: "TestThree", Ref: source.Func("pkg", "F")},
+		{ID: "RV1", Test: "TestRV1_One", Ref: source.Decl("pkg", "F")},
+		{ID: "RV1", Test: "TestRV1_Other", Ref: source.Decl("pkg", "G")},
+		{ID: "RV3", Test: "TestThree", Ref: source.Decl("pkg", "F")},
 	}
 	find := func(r source.Ref) error {
 		if r.Func == "G" {

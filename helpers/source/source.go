@@ -17,9 +17,9 @@ type Ref struct {
 	Func string
 }
 
-// Func is the reference to the declaration fn of the package pkg. Nothing is looked up: a name that
-// does not exist is found out by [Tree.Find].
-func Func(pkg, fn string) Ref { return Ref{Package: pkg, Func: fn} }
+// Decl is the reference to a declaration of the package pkg; its name is as in [Ref]. Nothing is looked
+// up: a name that does not exist is found out by [Tree.Find].
+func Decl(pkg, name string) Ref { return Ref{Package: pkg, Func: name} }
 
 // IsZero reports whether r names nothing.
 func (r Ref) IsZero() bool { return r == Ref{} }

@@ -28,7 +28,7 @@ func newest(t *testing.T) *Tree {
 }
 
 func TestAReferenceIsWrittenWithoutLookingAnythingUp(t *testing.T) {
-	r := Func("example.org/none", "(*Nobody).Does")
+	r := Decl("example.org/none", "(*Nobody).Does")
 	assert.Equal(t, "example.org/none (*Nobody).Does", r.String())
 	assert.False(t, r.IsZero())
 	assert.True(t, Ref{}.IsZero())
@@ -44,21 +44,21 @@ func TestReferencesAreFoundInThePinnedSource(t *testing.T) {
 		ref   Ref
 		found string // without the version where that is not Kubernetes' own
 	}{
-		{Func(etcd3, "(*store).GuaranteedUpdate"),
+		{Decl(etcd3, "(*store).GuaranteedUpdate"),
 			"k8s.io/apiserver " + staging + " pkg/storage/etcd3/store.go (*store).GuaranteedUpdate"},
-		{Func("k8s.io/apimachinery/pkg/apis/meta/v1", "ObjectMeta.ResourceVersion"),
+		{Decl("k8s.io/apimachinery/pkg/apis/meta/v1", "ObjectMeta.ResourceVersion"),
 			"k8s.io/apimachinery " + staging + " pkg/apis/meta/v1/types.go ObjectMeta.ResourceVersion"},
-		{Func("k8s.io/client-go/util/retry", "DefaultRetry"),
+		{Decl("k8s.io/client-go/util/retry", "DefaultRetry"),
 			"k8s.io/client-go " + staging + " util/retry/util.go DefaultRetry"},
-		{Func("k8s.io/kubernetes/pkg/registry/coordination/lease", "Strategy"),
+		{Decl("k8s.io/kubernetes/pkg/registry/coordination/lease", "Strategy"),
 			"k8s.io/kubernetes " + tree.Version() + " pkg/registry/coordination/lease/strategy.go Strategy"},
-		{Func(client, "(*Client).OptimisticPut"),
+		{Decl(client, "(*Client).OptimisticPut"),
 			"go.etcd.io/etcd/client/v3 kubernetes/client.go Client.OptimisticPut"},
-		{Func(client, "Interface.OptimisticPut"),
+		{Decl(client, "Interface.OptimisticPut"),
 			"go.etcd.io/etcd/client/v3 kubernetes/interface.go Interface.OptimisticPut"},
-		{Func("go.etcd.io/etcd/server/v3/storage/mvcc", "(*keyIndex).put"),
+		{Decl("go.etcd.io/etcd/server/v3/storage/mvcc", "(*keyIndex).put"),
 			"go.etcd.io/etcd/server/v3 storage/mvcc/key_index.go (*keyIndex).put"},
-		{Func("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptimisticLock"),
+		{Decl("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptimisticLock"),
 			"sigs.k8s.io/controller-runtime pkg/client/patch.go MergeFromWithOptimisticLock"},
 	} {
 		at, err := tree.Find(t.Context(), c.ref)
@@ -82,12 +82,12 @@ func TestAReferenceToNothingIsAnErrorThatHelps(t *testing.T) {
 		ref  Ref
 		says string
 	}{
-		{Func(etcd3, "GuaranteedUpdate"), `has no "GuaranteedUpdate": look for where it moved; called alike: (*store).G`},
-		{Func(etcd3, "(*Store).GuaranteedUpdate"), "called alike: (*store).GuaranteedUpdate"},
-		{Func(etcd3, ""), `has no "": look for where it moved`},
-		{Func(etcd3+"s", "New"), "there is no such package: it may have moved"},
-		{Func("k8s.io/apiserver/pkg", "New"), "there is no such package: it may have moved"},
-		{Func("example.org/none", "New"), `holds package "example.org/none": check the import path`},
+		{Decl(etcd3, "GuaranteedUpdate"), `has no "GuaranteedUpdate": look for where it moved; called alike: (*store).G`},
+		{Decl(etcd3, "(*Store).GuaranteedUpdate"), "called alike: (*store).GuaranteedUpdate"},
+		{Decl(etcd3, ""), `has no "": look for where it moved`},
+		{Decl(etcd3+"s", "New"), "there is no such package: it may have moved"},
+		{Decl("k8s.io/apiserver/pkg", "New"), "there is no such package: it may have moved"},
+		{Decl("example.org/none", "New"), `holds package "example.org/none": check the import path`},
 		{Ref{}, `holds package "": check the import path`},
 	} {
 		_, err := tree.Find(t.Context(), c.ref)
@@ -132,12 +132,12 @@ const Limit = 3
 		"Limit":           {Func: "Limit", Line: 17},
 	} {
 		found.Module, found.Version, found.File = "example.org/app", "v1.0.0", "app.go"
-		at, err := tree.Find(t.Context(), Func("example.org/app", asked))
+		at, err := tree.Find(t.Context(), Decl("example.org/app", asked))
 		require.NoError(t, err)
 		assert.Equal(t, found, at)
 	}
 	for _, inner := range []string{"hidden", "Opener.key"} {
-		_, err := tree.Find(t.Context(), Func("example.org/app", inner))
+		_, err := tree.Find(t.Context(), Decl("example.org/app", inner))
 		assert.Error(t, err)
 	}
 }
@@ -177,7 +177,7 @@ func TestTheSourceOfAReleaseThatIsNotPinnedIsRead(t *testing.T) {
 	tree, err := For(t.Context(), *other)
 	require.NoError(t, err)
 	isTheUpdate(t, tree)
-	at, err := tree.Find(t.Context(), Func("k8s.io/apiextensions-apiserver/pkg/apiserver", "Config"))
+	at, err := tree.Find(t.Context(), Decl("k8s.io/apiextensions-apiserver/pkg/apiserver", "Config"))
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(*other, "1"), strings.TrimPrefix(at.Version, "v0"))
 }
@@ -239,12 +239,12 @@ func TestGivingUpIsNotTheSameAsHavingNoSource(t *testing.T) {
 	tree := newest(t)
 	ctx, giveUp := context.WithCancelCause(t.Context())
 	giveUp(assert.AnError)
-	_, err := tree.Find(ctx, Func(etcd3, "(*store).Create"))
+	_, err := tree.Find(ctx, Decl(etcd3, "(*store).Create"))
 	require.ErrorIs(t, err, assert.AnError)
 	require.NotErrorIs(t, err, ErrNoSource)
 	_, err = For(ctx, "1.34.4")
 	require.ErrorIs(t, err, assert.AnError)
 	require.NotErrorIs(t, err, ErrNoSource)
-	_, err = tree.Find(t.Context(), Func(etcd3, "(*store).Create"))
+	_, err = tree.Find(t.Context(), Decl(etcd3, "(*store).Create"))
 	require.NoError(t, err, "what was cut off is tried again")
 }

@@ -13,8 +13,8 @@ import (
 
 // The two functions that make an update a transaction of etcd. Up to Kubernetes 1.31 there was only the first.
 var (
-	GuaranteedUpdate = Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate")
-	OptimisticPut    = Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut")
+	GuaranteedUpdate = Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate")
+	OptimisticPut    = Decl("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut")
 )
 
 // Update is what the source of one version says of an update.
