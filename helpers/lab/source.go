@@ -19,11 +19,11 @@ func (l *Lab) Source() *source.Tree {
 	return SourceHook.in(l)(tree)
 }
 
-// UpdateTransaction is the chain from GuaranteedUpdate to etcd's compare, as the source of the lab has it.
-func (l *Lab) UpdateTransaction() source.Chain {
-	chain, err := l.Source().UpdateTransaction(l.ctx)
+// UpdateTransaction is what the source of the lab says of an update, from GuaranteedUpdate to etcd's compare.
+func (l *Lab) UpdateTransaction() source.Update {
+	update, err := l.Source().UpdateTransaction(l.ctx)
 	l.unread(err)
-	return chain
+	return update
 }
 
 // unread ends the lesson when the source could not be read.

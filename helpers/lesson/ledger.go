@@ -41,11 +41,16 @@ func Ledger(t *testing.T, path string, apart ...string) {
 		t.Fatal(err)
 	}
 	// Whatever runs, the book names what is in the pinned source.
-	tree, err := lab.PinnedSource()
+	tree, err := lab.PinnedSource(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	find := func(u record.Upstream) error { _, err := tree.Find(ctx, source.Func(u.Package, u.Func)); return err }
+	refs := make([]source.Ref, len(run.Lessons))
+	for i, l := range run.Lessons {
+		refs[i] = source.Decl(l.Read.Package, l.Read.Func)
+	}
+	tree.Load(ctx, refs...)
+	find := func(u record.Upstream) error { _, err := tree.Find(ctx, source.Decl(u.Package, u.Func)); return err }
 	for _, p := range append(problems(run, tests, apart, find), ledger.Unanswered(run)...) {
 		t.Error(p)
 	}

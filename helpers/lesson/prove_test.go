@@ -39,7 +39,7 @@ func claim() Claim {
 		Says:    "the sky is blue, whoever looks at it and from wherever on the earth that person may look",
 		Why:     "a page with a picture of the sky in it is printed in blue",
 		FalseIf: theSkyIsGreen.Shows(`it is green`),
-		Read:    source.Func("example.org/sky", "(*Sky).Color"),
+		Read:    source.Decl("example.org/sky", "(*Sky).Color"),
 	}
 }
 

@@ -1,54 +1,46 @@
 package world
 
 import (
-	"bytes"
-	"path"
-	"regexp"
-
 	"modrev/helpers/lab"
 	"modrev/helpers/source"
 )
 
-// The worlds of this file bend what the upstream source says, in the function that builds the compare of an update.
+// The worlds of this file bend what the upstream source says of an update.
 
-// TheSourceComparesTheVersion has it compare the version of the key.
+// TheSourceComparesTheVersion has etcd's client compare the version of the key.
 var TheSourceComparesTheVersion = New("the source compares the version of the key", func(l *lab.Lab) {
-	bendCompare(l, func(src []byte) []byte {
-		return bytes.ReplaceAll(src, []byte("ModRevision("), []byte("Version("))
-	})
+	bendSource(l, source.OptimisticPut, "ModRevision(", "Version(")
 })
 
 // TheSourceAsksForLess has it ask for a smaller revision instead of an equal one.
 var TheSourceAsksForLess = New("the source asks for less and not for equality", func(l *lab.Lab) {
-	bendCompare(l, func(src []byte) []byte { return bytes.ReplaceAll(src, []byte(`"="`), []byte(`"<"`)) })
+	bendSource(l, source.OptimisticPut, `"="`, `"<"`)
 })
 
 // TheSourceDeletes has it delete in the then branch.
 var TheSourceDeletes = New("the source lets the then branch delete", func(l *lab.Lab) {
-	bendCompare(l, func(src []byte) []byte { return bytes.ReplaceAll(src, []byte("OpPut("), []byte("OpDelete(")) })
+	bendSource(l, source.OptimisticPut, "OpPut(", "OpDelete(")
 })
 
 // TheSourceHasNoElse takes the else branch out of it.
 var TheSourceHasNoElse = New("the source gives the transaction no else branch", func(l *lab.Lab) {
-	bendCompare(l, func(src []byte) []byte {
-		src = elseAlone.ReplaceAll(src, nil)
-		return elseInChain.ReplaceAll(src, []byte(")"))
-	})
+	bendSource(l, source.OptimisticPut, "txn = txn.Else(clientv3.OpGet(key))", "")
 })
 
-var (
-	elseAlone   = regexp.MustCompile(`\w+ = \w+\.Else\([^\n]*\)\n`)       // since Kubernetes 1.32
-	elseInChain = regexp.MustCompile(`\)\.Else\(\s*[\w.]+\(\w+\),?\s*\)`) // up to 1.31
-)
+// TheSourceHandsOnNoRevision has GuaranteedUpdate hand on 0 as the expected revision.
+var TheSourceHandsOnNoRevision = New("the source hands on no revision", func(l *lab.Lab) {
+	bendSource(l, source.GuaranteedUpdate, "newData, origState.rev,", "newData, 0,")
+})
 
-// bendCompare edits the file of the upstream source in which the compare of an update stands.
-func bendCompare(l *lab.Lab, edit func(src []byte) []byte) {
+// TheSourceReadsAgain has GuaranteedUpdate read the object again after a failed compare.
+var TheSourceReadsAgain = New("the source reads again after a failed compare", func(l *lab.Lab) {
+	bendSource(l, source.GuaranteedUpdate,
+		`span.AddEvent("Retry value restored")`, "origState, err = getCurrentState()")
+})
+
+// bendSource has the package of a declaration say new wherever it says old.
+func bendSource(l *lab.Lab, in source.Ref, old, new string) {
 	lab.SourceHook.Bend(l, func(tree *source.Tree) *source.Tree {
-		chain, err := tree.UpdateTransaction(l.Context())
-		if err != nil || len(chain.If) == 0 {
-			return tree // the lesson, too, will find this out
-		}
-		at := chain.If[0].At
-		return tree.With(path.Join(at.Module, path.Dir(at.File)), path.Base(at.File), edit)
+		return tree.With(l.Context(), in.Package, old, new)
 	})
 }
