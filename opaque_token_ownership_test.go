@@ -28,10 +28,11 @@ import (
 func TestOT10_ApplyKnowsWhoOwnsAFieldAndRetryingDoesNotChangeThat(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT10", From: "D2 paragraph 3",
-		Says: "server-side apply is another mechanism, ownership by field: two managers of different fields never conflict; " +
-			"on the same field with another value they do, with 409 and the cause FieldManagerConflict, and no retry helps",
-		Why: "a stale token goes away by reading again, an owner does not: the two faces of 409 need different next steps, " +
-			"and the causes tell them apart",
+		Says: "server-side apply is another mechanism, ownership by field: two managers of different fields never " +
+			"conflict; on the same field with another value they do, with 409 and the cause FieldManagerConflict, " +
+			"and no retry helps",
+		Why: "a stale token goes away by reading again, an owner does not: the two faces of 409 need different next " +
+			"steps, and the causes tell them apart",
 		FalseIf: world.EveryApplyIsForced.Shows(`bob's apply of ann's fields was accepted`),
 		AlsoFalseIf: []world.World{
 			world.RefusalsLoseTheirCauses.Shows(`bob's apply of ann's fields was refused: 409 Conflict: Apply failed`),
@@ -64,8 +65,8 @@ func TestOT10_ApplyKnowsWhoOwnsAFieldAndRetryingDoesNotChangeThat(t *testing.T) 
 		for _, cause := range lab.Causes(err) {
 			l.Say("cause %s: %s, field %s", cause.Type, cause.Message, cause.Field)
 		}
-		l.Say("Nothing was written. The details name no object, which those of a stale token do. bob can leave the two " +
-			"fields to ann (OT12), or take them over with force, once and by decision (OT11).")
+		l.Say("Nothing was written. The details name no object, which those of a stale token do. bob can leave the " +
+			"two fields to ann (OT12), or take them over with force, once and by decision (OT11).")
 
 		refusal := l.Refused(err, "bob's apply of ann's fields", owned(".data.color", ".data.size"))
 		const text = "Apply failed with 2 conflicts: conflicts with \"ann\":\n- .data.color\n- .data.size"
@@ -90,8 +91,8 @@ func TestOT10b_OwnersAreToldApartByManagerAndOperation(t *testing.T) {
 		ID: "OT10b", From: "D2 paragraph 3; +",
 		Says: "an owner is a manager and an operation: what ann created by POST, ann owns by Update; ann's own apply " +
 			"conflicts with that, and leaving a field out of it does not remove the field",
-		Why: "a tool that moves from create or patch to apply under its old name is two owners until its old entry is moved " +
-			"over (csaupgrade in client-go)",
+		Why: "a tool that moves from create or patch to apply under its old name is two owners until its old entry " +
+			"is moved over (csaupgrade in client-go)",
 		FalseIf: world.CreatesAreApplies.Shows(`size is not stored`),
 		AlsoFalseIf: []world.World{
 			world.EveryApplyIsForced.Shows(`ann's apply of another value was accepted`),
@@ -154,9 +155,9 @@ func TestOT10b_OwnersAreToldApartByManagerAndOperation(t *testing.T) {
 func TestOT10c_AStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT10c", From: "D2 paragraph 3",
-		Says: "a resourceVersion in an applied object is a precondition like any other: while the object exists (OT25b), " +
-			"a stale one is refused with the standard conflict and without a cause, forced or not; only a dispute about an " +
-			"owner, which force would settle, is reported before it",
+		Says: "a resourceVersion in an applied object is a precondition like any other: while the object exists " +
+			"(OT25b), a stale one is refused with the standard conflict and without a cause, forced or not; only a " +
+			"dispute about an owner, which force would settle, is reported before it",
 		Why:     "force settles who owns a field, the token whether the object is still the one that was read",
 		FalseIf: world.ClientDropsTheToken.Shows(`the apply with a stale token was accepted`),
 		AlsoFalseIf: []world.World{
@@ -201,10 +202,10 @@ func TestOT10c_AStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *testing.T
 func TestOT30_AnApplyWithoutATokenLosesNoRace(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT30", From: "D2 paragraph 3; +",
-		Says: "an apply without a token that is overtaken by another write is computed again by the server and accepted: " +
-			"\"the object has been modified\", about the object itself, cannot come from it",
-		Why: "who sees that text after an apply has sent a token with it, from a copy or out of a manifest; or it is about " +
-			"another object, such as a quota (CF8d), and then details.kind says so",
+		Says: "an apply without a token that is overtaken by another write is computed again by the server and " +
+			"accepted: \"the object has been modified\", about the object itself, cannot come from it",
+		Why: "who sees that text after an apply has sent a token with it, from a copy or out of a manifest; or it is " +
+			"about another object, such as a quota (CF8d), and then details.kind says so",
 		FalseIf:     world.EveryPatchCarriesAToken.Shows(`the overtaken apply was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{world.EtcdIgnoresTheCompare.Shows(`size is not stored`)},
 		Read:        source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
@@ -229,9 +230,10 @@ func TestOT30_AnApplyWithoutATokenLosesNoRace(t *testing.T) {
 func TestOT31_AnApplyThatRepeatsItselfWritesNothing(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT31", From: "D2 paragraph 3; +",
-		Says: "an apply that repeats itself, and would store the same bytes, writes nothing, however long after: a new " +
-			"time in managedFields alone is no reason to write",
-		Why:     "a controller may apply all it wants in every reconcile; only what differs costs a write and wakes watchers",
+		Says: "an apply that repeats itself, and would store the same bytes, writes nothing, however long after: a " +
+			"new time in managedFields alone is no reason to write",
+		Why: "a controller may apply all it wants in every reconcile; only what differs costs a write and wakes " +
+			"watchers",
 		FalseIf: world.StoredInAnotherEncoding.Shows(`the apply, years later, cost etcd: 1 Range, 1 Txn`),
 		Read: source.Func("k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager",
 			"IgnoreManagedFieldsTimestampsTransformer"),
@@ -260,10 +262,10 @@ func TestOT31_AnApplyThatRepeatsItselfWritesNothing(t *testing.T) {
 func TestOT11_ForceTakesOwnershipAndIsNoRetry(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT11", From: "D2 paragraph 3",
-		Says: "force takes a field over: the other manager loses it, and his next apply conflicts; two actors who force " +
-			"as their retry fight for ever, with a write each time",
-		Why: "force answers \"who shall own this\", once and by decision; as an answer to every conflict it only makes the " +
-			"fight silent",
+		Says: "force takes a field over: the other manager loses it, and his next apply conflicts; two actors who " +
+			"force as their retry fight for ever, with a write each time",
+		Why: "force answers \"who shall own this\", once and by decision; as an answer to every conflict it only " +
+			"makes the fight silent",
 		FalseIf: world.NoApplyIsForced.Shows(`bob's forced apply was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
 			world.EveryApplyIsForced.Shows(`ann's next apply was accepted`),
@@ -315,7 +317,8 @@ func TestOT12_GivingAFieldUpEndsTheFight(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT12", From: "D2 paragraph 3",
 		Says: "who owns what is a decision: when a human scales and a controller applies replicas, the controller is " +
-			"refused, or undoes the human each time if it forces; leaving replicas out of what it applies ends the fight",
+			"refused, or undoes the human each time if it forces; leaving replicas out of what it applies ends the " +
+			"fight",
 		Why: "no retry can settle whether the human or the controller is right; the manifest of the one who is not " +
 			"responsible must not have the field",
 		FalseIf: world.EveryApplyIsForced.Shows(`the controller's apply after the human has scaled was accepted`),
@@ -381,10 +384,10 @@ func shelfDeployment(l *lab.Lab, name string, replicas int32) *applyapps.Deploym
 func TestOT12b_WhatItsOnlyOwnerLeavesOutFallsBackToTheDefault(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT12b", From: "D2 paragraph 3; +",
-		Says: "giving a field up is not leaving it alone: when its only owner applies without it, the field goes, and " +
-			"replicas falls back to the default of 1; it stays if somebody else owns it by then",
-		Why: "so the new owner takes the field first, with its present value, and only then does the old one leave it " +
-			"out",
+		Says: "giving a field up is not leaving it alone: when its only owner applies without it, the field goes, " +
+			"and replicas falls back to the default of 1; it stays if somebody else owns it by then",
+		Why: "so the new owner takes the field first, with its present value, and only then does the old one leave " +
+			"it out",
 		FalseIf:     world.ACoOwner(lab.Deployment, "alone", "controller", "replicas=3").Shows(`replicas=3 is stored`),
 		AlsoFalseIf: []world.World{world.TheScalerAppliesNothing.Shows(`replicas=1 is stored`)},
 		Read:        source.Func("k8s.io/apimachinery/pkg/util/managedfields/internal", "(*structuredMergeManager).Apply"),

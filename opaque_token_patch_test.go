@@ -29,10 +29,10 @@ import (
 func TestOT8_AReplaceFromAPartialViewDropsWhatItDoesNotKnow(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT8", From: "D2 paragraph 3",
-		Says: "a read-modify-write that sends back all it has read keeps what others own; a replace of the whole object " +
-			"made from a partial view drops it, although its token is current",
-		Why: "the token says which version was read and not how much of it was kept: a client built with an older type " +
-			"loses the newer fields of everybody else",
+		Says: "a read-modify-write that sends back all it has read keeps what others own; a replace of the whole " +
+			"object made from a partial view drops it, although its token is current",
+		Why: "the token says which version was read and not how much of it was kept: a client built with an older " +
+			"type loses the newer fields of everybody else",
 		FalseIf: world.AProxyMergesReplaces.Shows(`size=3 is stored`),
 		AlsoFalseIf: []world.World{
 			world.ClientKnowsNoSize.Shows(`size is not stored`),
@@ -82,8 +82,8 @@ type oldShelf struct {
 func TestOT8b_ADiffIsMineOnlyAgainstTheCopyThatIRead(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT8b", From: "D2 paragraph 3",
-		Says: "a patch that a library computes holds only my change if it is the difference to the copy that I read; taken " +
-			"against a fresh reading, it takes back what others did meanwhile",
+		Says: "a patch that a library computes holds only my change if it is the difference to the copy that I read; " +
+			"taken against a fresh reading, it takes back what others did meanwhile",
 		Why:     "to the diff, a field that my old copy lacks is a field that I removed",
 		FalseIf: world.AProxyDropsNulls.Shows(`size=3 is stored`),
 		AlsoFalseIf: []world.World{
@@ -126,9 +126,10 @@ func TestOT8b_ADiffIsMineOnlyAgainstTheCopyThatIRead(t *testing.T) {
 		l.Accepted(patch("that, my token renewed", base, mine), "the patch with a renewed token")
 		table.End()
 		l.Stored(shelf, "color=white", "-size")
-		l.Say("What is equal in both copies is not in the diff, and what differs is. So it is with the tokens: in the first " +
-			"and the third patch both copies had the same one, so the patch carries none, and nothing is checked; in the " +
-			"second they differed, so mine is in it, as a precondition. It was by luck that the second was refused.")
+		l.Say("What is equal in both copies is not in the diff, and what differs is. So it is with the tokens: in " +
+			"the first and the third patch both copies had the same one, so the patch carries none, and nothing is " +
+			"checked; in the second they differed, so mine is in it, as a precondition. It was by luck that the " +
+			"second was refused.")
 	})
 }
 
@@ -159,10 +160,10 @@ func leaves(l *lab.Lab, patch []byte) string {
 func TestOT9_AnUnconditionalPatchOfASharedListLosesAnEntry(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT9", From: "D2 paragraph 3",
-		Says: "an unconditional patch of a shared field loses an update without a word: two actors each add a condition to " +
-			"one list, both are answered with 200, and one of the conditions is gone",
-		Why: "a merge patch replaces a list whole; what looks like \"patches do not conflict\" is that nobody notices any " +
-			"more that they should have",
+		Says: "an unconditional patch of a shared field loses an update without a word: two actors each add a " +
+			"condition to one list, both are answered with 200, and one of the conditions is gone",
+		Why: "a merge patch replaces a list whole; what looks like \"patches do not conflict\" is that nobody " +
+			"notices any more that they should have",
 		FalseIf: world.EveryPatchCarriesAToken.Shows(`bob's patch without a token was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
 			world.AppliesAreMergePatches.Shows(`after two applies is Filled`),
@@ -202,9 +203,9 @@ func TestOT9_AnUnconditionalPatchOfASharedListLosesAnEntry(t *testing.T) {
 		l.Accepted(applyCondition(l, "ann", "Painted"), "ann's apply")
 		l.Accepted(applyCondition(l, "bob", "Filled"), "bob's apply")
 		both := conditions(l.Of(lab.Deployment).Peek("shelf"))
-		l.Say("Server-side apply merges such a list by the type of the condition where the kind says that its items have a "+
-			"key (listType=map): to a Deployment ann and bob each apply their condition, without a token, and stored then: "+
-			"%s.", both)
+		l.Say("Server-side apply merges such a list by the type of the condition where the kind says that its items "+
+			"have a key (listType=map): to a Deployment ann and bob each apply their condition, without a token, and "+
+			"stored then: %s.", both)
 		l.Equal("what is stored of a Deployment after two applies", both, "Painted, Filled")
 	})
 }
@@ -254,9 +255,10 @@ func applyCondition(l *lab.Lab, who, condition string) error {
 func TestOT9b_ALostFinalizerLetsTheObjectGoTooEarly(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT9b", From: "D2 paragraph 3; +",
-		Says: "finalizers are a list that actors share: added with an unconditional merge patch, the second takes out the " +
-			"first, and the object is gone before the first actor has cleaned up",
-		Why:     "a finalizer is a promise that the object waits; whoever adds one needs the token, or a patch that merges lists",
+		Says: "finalizers are a list that actors share: added with an unconditional merge patch, the second takes " +
+			"out the first, and the object is gone before the first actor has cleaned up",
+		Why: "a finalizer is a promise that the object waits; whoever adds one needs the token, or a patch that " +
+			"merges lists",
 		FalseIf: world.EveryPatchCarriesAToken.Shows(`bob's client.MergeFrom was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
 			world.ClientDropsTheToken.Shows(`bob's patch with the lock was accepted`),
@@ -297,8 +299,9 @@ func TestOT9b_ALostFinalizerLetsTheObjectGoTooEarly(t *testing.T) {
 		l.Delete("careless")
 		l.As("bob").Patch("careless", types.MergePatchType, `{"metadata":{"finalizers":null}}`)
 		_, err = l.TryGet("careless")
-		l.Say("Deleted, and bob has taken his finalizer away: the first object is %s, and ann never got to clean up. The "+
-			"strategic merge patch keeps both without a token, but custom resources do not have it.", lab.AnswerLine(err))
+		l.Say("Deleted, and bob has taken his finalizer away: the first object is %s, and ann never got to clean up. "+
+			"The strategic merge patch keeps both without a token, but custom resources do not have it.",
+			lab.AnswerLine(err))
 		l.Refused(err, "a get of the object", lab.Refusal{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound})
 	})
 }
@@ -318,8 +321,8 @@ func TestOT29_TwoPatchesFromOneCopyLeaveWhatNobodyWanted(t *testing.T) {
 		ID: "OT29", From: "D2 paragraph 3; +",
 		Says: "a patch is a change and not a state: two that were made from the same copy leave a union of both, " +
 			"and not what the last of the two meant to have",
-		Why: "\"the last one wins\" holds field by field only; who needs his whole state needs the token, or a manager " +
-			"who applies all of it",
+		Why: "\"the last one wins\" holds field by field only; who needs his whole state needs the token, or a " +
+			"manager who applies all of it",
 		FalseIf:     world.EveryPatchCarriesAToken.Shows(`the second patch was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{world.APatchIsAState.Shows(`size is not stored`)},
 		Read:        source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*jsonPatcher).applyPatchToCurrentObject"),
@@ -327,15 +330,15 @@ func TestOT29_TwoPatchesFromOneCopyLeaveWhatNobodyWanted(t *testing.T) {
 	}, func(l *lab.Lab) {
 		l.Create("shelf", "color=red")
 		ann, bob := l.As("ann"), l.As("bob")
-		anns, bobs := ann.Get("shelf"), bob.Get("shelf")
+		annsCopy, bobsCopy := ann.Get("shelf"), bob.Get("shelf")
 		table := l.Table("who", "had read", "wants", "so patches", "stored then")
 
 		sizeAlone, colorAlone := `{"data":{"color":null,"size":"3"}}`, `{"data":{"color":"blue"}}`
 		_, first := ann.TryPatch("shelf", types.MergePatchType, sizeAlone)
-		table.Row("ann", lab.Fields(anns, "color", "size"), "size=3 alone", leaves(l, []byte(sizeAlone)),
+		table.Row("ann", lab.Fields(annsCopy, "color", "size"), "size=3 alone", leaves(l, []byte(sizeAlone)),
 			lab.Fields(l.Peek("shelf"), "color", "size"))
 		_, second := bob.TryPatch("shelf", types.MergePatchType, colorAlone)
-		table.Row("bob", lab.Fields(bobs, "color", "size"), "color=blue alone", leaves(l, []byte(colorAlone)),
+		table.Row("bob", lab.Fields(bobsCopy, "color", "size"), "color=blue alone", leaves(l, []byte(colorAlone)),
 			lab.Fields(l.Peek("shelf"), "color", "size"))
 		table.End()
 		l.Accepted(first, "the first patch")

@@ -31,10 +31,10 @@ import (
 func TestOT4_ToRetryIsToReadAgainAndDecideAgain(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT4", From: "D2 paragraph 2",
-		Says: "to retry means to read again, decide again, and write: three writers add one to a counter, each gets in " +
-			"between another's reading and writing, and nothing is lost",
-		Why: "a conflict is no malfunction: it is how writers who know nothing of each other share an object without a " +
-			"lock",
+		Says: "to retry means to read again, decide again, and write: three writers add one to a counter, each gets " +
+			"in between another's reading and writing, and nothing is lost",
+		Why: "a conflict is no malfunction: it is how writers who know nothing of each other share an object without " +
+			"a lock",
 		FalseIf: world.ClientTransplantsTheToken.Shows(`three additions is 1`),
 		AlsoFalseIf: []world.World{
 			world.ClientDropsTheToken.Shows(`three additions is 1`),
@@ -77,8 +77,8 @@ func TestOT4_ToRetryIsToReadAgainAndDecideAgain(t *testing.T) {
 		l.Equal("what the counter says after three additions", n, "3")
 		refused := wire.Answered(l.Wire.Tape().Calls(from), http.StatusConflict)
 		l.Equal("the number of writes that were refused on the way", refused, 2)
-		l.Say("Two writes were refused, both with reason: they were decided on a number that was no longer true. What " +
-			"becomes of a writer who reads again and does not decide again: see OT5b and OT27.")
+		l.Say("Two writes were refused, both with reason: they were decided on a number that was no longer true. " +
+			"What becomes of a writer who reads again and does not decide again: see OT5b and OT27.")
 	})
 }
 
@@ -92,10 +92,10 @@ func toInt(l *lab.Lab, text string) int {
 func TestOT5_AFreshTokenOnAStaleBodyDefeatsTheCheck(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT5", From: "D2 paragraph 2",
-		Says: "a fresh token on a stale body keeps the overwrite and defeats the check: the write is accepted, and what " +
-			"the rival had written is gone",
-		Why: "the token certifies the reading that it came with; on another body it certifies something that never was " +
-			"the case",
+		Says: "a fresh token on a stale body keeps the overwrite and defeats the check: the write is accepted, and " +
+			"what the rival had written is gone",
+		Why: "the token certifies the reading that it came with; on another body it certifies something that never " +
+			"was the case",
 		FalseIf: world.BodiesKeepTheirToken.Shows(`the replace with the transplanted token was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
 			world.ClientDropsTheToken.Shows(`the replace with its own token was accepted`),
@@ -129,9 +129,10 @@ func TestOT5_AFreshTokenOnAStaleBodyDefeatsTheCheck(t *testing.T) {
 func TestOT5b_ARenewedTokenRepeatsAStaleDecision(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT5b", From: "D2 paragraph 2",
-		Says: "a conflict does not say that the token is old but that the decision may be: renew the token alone and a " +
-			"\"+1\" that was decided on 1 sets 2 although the number has become 5; decide again and it is 6",
-		Why:     "the optimistic lock of a patch protects only the decision that was made on the copy it was taken from",
+		Says: "a conflict does not say that the token is old but that the decision may be: renew the token alone and " +
+			"a \"+1\" that was decided on 1 sets 2 although the number has become 5; decide again and it is 6",
+		Why: "the optimistic lock of a patch protects only the decision that was made on the copy it was taken " +
+			"from",
 		FalseIf: world.BodiesKeepTheirToken.Shows(`the patch with the renewed token was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
 			world.ClientDropsTheToken.Shows(`the patch that was decided on 1 was accepted`),
@@ -176,7 +177,8 @@ func TestOT5b_ARenewedTokenRepeatsAStaleDecision(t *testing.T) {
 		err = patch(read, addOne(read))
 		row("5 again: read again, decide again, patch", err)
 		table.End()
-		l.Say("See also OT4, the loop that decides anew, and OT27, a loop that reads again and still sends its old decision.")
+		l.Say("See also OT4, the loop that decides anew, and OT27, a loop that reads again and still sends its old " +
+			"decision.")
 		l.Accepted(err, "the patch that was decided anew")
 		l.Stored(shelf, "books=6")
 	})
@@ -193,10 +195,10 @@ func readConfigMap(l *lab.Lab, api client.Client, name string) *corev1.ConfigMap
 func TestOT6_ARetryIsBoundedAndReportsWhatDoesNotGoAway(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT6", From: "D2 paragraph 2, 5",
-		Says: "a retry is bounded: RetryOnConflict runs its closure as often as the backoff has Steps, and then returns the " +
-			"last conflict, which is to be reported",
-		Why: "contention that does not go away means that others keep writing the same object, perhaps other fields of it " +
-			"(OT14), or that one's own cache lags (OT16); spinning on it in silence ends neither",
+		Says: "a retry is bounded: RetryOnConflict runs its closure as often as the backoff has Steps, and then " +
+			"returns the last conflict, which is to be reported",
+		Why: "contention that does not go away means that others keep writing the same object, perhaps other fields " +
+			"of it (OT14), or that one's own cache lags (OT16); spinning on it in silence ends neither",
 		FalseIf: world.ClientDropsTheToken.Shows(`the number of attempts with retry.DefaultRetry is 1`),
 		Read:    source.Func("k8s.io/client-go/util/retry", "OnError"),
 	}, func(l *lab.Lab) {
@@ -231,8 +233,8 @@ func TestOT6_ARetryIsBoundedAndReportsWhatDoesNotGoAway(t *testing.T) {
 func TestOT6b_TheReadingBelongsInsideTheRetry(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT6b", From: "D2 paragraph 2",
-		Says: "RetryOnConflict runs a closure again and does nothing else: with the reading outside of it, one write by " +
-			"somebody else makes every attempt fail; with the reading inside, the second succeeds",
+		Says: "RetryOnConflict runs a closure again and does nothing else: with the reading outside of it, one write " +
+			"by somebody else makes every attempt fail; with the reading inside, the second succeeds",
 		Why: "a token that was refused once is refused for as long as the object exists: the version that it names " +
 			"does not come back",
 		FalseIf: world.ClientTransplantsTheToken.Shows(`attempts with the reading outside is 1`),
@@ -304,8 +306,8 @@ func TestOT6c_TheReadingOfARetryMustNotComeFromAStaleCache(t *testing.T) {
 		frozen := l.Wire.Freeze(kind.StoragePrefix())
 		sized := l.Rival().Of(kind).Set("shelf", "size=3")
 		require.NoError(l, frozen.Holds(l.Context(), number(sized)), "letting the cache lag behind")
-		l.Say("The cache is kube-apiserver's own. A rival has set size=3, and what etcd tells the cache about shelves is " +
-			"held back, so the cache does not know.")
+		l.Say("The cache is kube-apiserver's own. A rival has set size=3, and what etcd tells the cache about " +
+			"shelves is held back, so the cache does not know.")
 
 		table := l.Table("read", "its token", "current token", "attempts", "in the end")
 		paint := func(from, resourceVersion string) (attempts int, err error) {
@@ -336,9 +338,9 @@ func TestOT6c_TheReadingOfARetryMustNotComeFromAStaleCache(t *testing.T) {
 func TestOT6d_ACancelledRetryEndsAndTheContextSaysWhy(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT6d", From: "D2 paragraph 5",
-		Says: "a cancelled context ends a retry; but RetryOnConflict, which knows no context, then returns the conflict " +
-			"that came before, so it is the context that has to be asked; wait.ExponentialBackoffWithContext reports it " +
-			"by itself",
+		Says: "a cancelled context ends a retry; but RetryOnConflict, which knows no context, then returns the " +
+			"conflict that came before, so it is the context that has to be asked; " +
+			"wait.ExponentialBackoffWithContext reports it by itself",
 		Why:     "who is told of a conflict tries again later; who is told of the cancellation does not",
 		FalseIf: world.ClientDropsTheToken.Shows(`cancelled in its first one is 1`),
 		Read:    source.Func("k8s.io/client-go/util/retry", "OnError"),
@@ -385,8 +387,8 @@ func TestOT6d_ACancelledRetryEndsAndTheContextSaysWhy(t *testing.T) {
 		table.Row("wait.ExponentialBackoffWithContext", "after the first conflict", attempts, lab.AnswerLine(err))
 		table.End()
 		l.Say("RetryOnConflict does not look at a context between two attempts, so it makes one more, and only that " +
-			"attempt's request comes back with the cancellation; the loop takes this for its own time being up, and then it " +
-			"returns the last conflict that it has seen.")
+			"attempt's request comes back with the cancellation; the loop takes this for its own time being up, and " +
+			"then it returns the last conflict that it has seen.")
 		l.Equal("the number of attempts of a loop that knows the context", attempts, 1)
 		l.Expect(errors.Is(err, context.Canceled), "a loop that knows the context returns the cancellation",
 			"it returned: %s", l.Describe(err))
@@ -396,10 +398,10 @@ func TestOT6d_ACancelledRetryEndsAndTheContextSaysWhy(t *testing.T) {
 func TestOT7_BackoffWithChanceProtectsTheServer(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT7", From: "D2 paragraph 2",
-		Says: "backing off protects the control plane: under the same contention and for the same work far fewer refused " +
-			"writes reach the server, provided that chance decides how long each writer waits",
-		Why: "every refused write costs the server a request, and etcd a read or a transaction; and those who all wait " +
-			"equally long meet again",
+		Says: "backing off protects the control plane: under the same contention and for the same work far fewer " +
+			"refused writes reach the server, provided that chance decides how long each writer waits",
+		Why: "every refused write costs the server a request, and etcd a read or a transaction; and those who all " +
+			"wait equally long meet again",
 		FalseIf: world.SomebodyIsAlwaysFaster("by-chance").Shows(`refused without backoff 28, with backoff by chance 64`),
 		AlsoFalseIf: []world.World{
 			world.SomebodyIsAlwaysFaster("in-step").Shows(`refused writes with backoff in step is 64`),
@@ -408,9 +410,10 @@ func TestOT7_BackoffWithChanceProtectsTheServer(t *testing.T) {
 		Read: source.Func("k8s.io/apimachinery/pkg/util/wait", "Jitter"),
 	}, func(l *lab.Lab) {
 		chance := rand.New(rand.NewPCG(7, 7)) // the same chance in every run
-		l.Say("Time is counted in rounds, so that every run is the same: in a round all who are not sitting out read, and "+
-			"then all of them write, one after the other; the first of them is accepted, and up to %d are refused. The "+
-			"refused writes are 409s counted on the wire, the rounds are those until the last writer was done.", contenders-1)
+		l.Say("Time is counted in rounds, so that every run is the same: in a round all who are not sitting out "+
+			"read, and then all of them write, one after the other; the first of them is accepted, and up to %d are "+
+			"refused. The refused writes are 409s counted on the wire, the rounds are those until the last writer "+
+			"was done.", contenders-1)
 		none := contend(l, "at-once", func(int) int { return 0 })
 		byChance := contend(l, "by-chance", func(refusals int) int { return chance.IntN(2 << refusals) })
 		l.Expect(byChance.refused*2 <= none.refused,
@@ -494,9 +497,11 @@ func contend(l *lab.Lab, name string, sitOut func(refusals int) int) contention 
 func TestOT28_CreateOrUpdateReportsTheRaceItLost(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT28", From: "D2 paragraph 2, 3; +",
-		Says: "controllerutil.CreateOrUpdate reads, lets a function change what was read, and replaces it with the token of " +
-			"that reading: it writes nothing if nothing changed, and if somebody wrote in between it returns the conflict",
-		Why:         "its function must be one that can be run again on the next reading, which is what a reconciler does anyway",
+		Says: "controllerutil.CreateOrUpdate reads, lets a function change what was read, and replaces it with the " +
+			"token of that reading: it writes nothing if nothing changed, and if somebody wrote in between it " +
+			"returns the conflict",
+		Why: "its function must be one that can be run again on the next reading, which is what a reconciler " +
+			"does anyway",
 		FalseIf:     world.ClientDropsTheToken.Shows(`the raced CreateOrUpdate was accepted`),
 		AlsoFalseIf: []world.World{world.SomebodyIsAlwaysFaster("shelf").Shows(`the next was refused: 409 Conflict`)},
 		Read:        source.Func("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "CreateOrUpdate"),
@@ -532,7 +537,8 @@ func TestOT28_CreateOrUpdateReportsTheRaceItLost(t *testing.T) {
 		l.Refused(raced, "the raced CreateOrUpdate", lab.Stale(l.Peek("shelf")))
 		l.Accepted(paint("color=blue, the next reconcile", "blue"), "the next")
 		table.End()
-		l.Say("In the raced row the transaction is the rival's: the replace was refused after a read, and sent none (CF2).")
+		l.Say("In the raced row the transaction is the rival's: the replace was refused after a read, and sent none " +
+			"(CF2).")
 		l.Stored(l.Peek("shelf"), "color=blue", "size=3")
 	})
 }

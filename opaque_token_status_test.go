@@ -25,10 +25,11 @@ func TestOT13_TheDefinitionSaysWhetherStatusHasADoorOfItsOwn(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT13", From: "D2 paragraph 4",
 		Says: "the status subresource separates status from spec, where the resource's definition says so: there a " +
-			"replace of the object ignores status and one of /status ignores spec; where it does not, /status is 404 and " +
-			"a change of status moves generation",
+			"replace of the object ignores status and one of /status ignores spec; where it does not, /status is 404 " +
+			"and a change of status moves generation",
 		Why: "200 does not mean that all was stored that was sent; and without the subresource every report of a " +
-			"controller looks like a new order to it (and IsNotFound from /status does not mean that the object is gone)",
+			"controller looks like a new order to it (and IsNotFound from /status does not mean that the object is " +
+			"gone)",
 		FalseIf: world.StatusGoesToTheObject.Shows(`size=9 is stored`),
 		AlsoFalseIf: []world.World{
 			world.StoredInAnotherEncoding.Shows(`sent to the object moves is rv, rv gen`),
@@ -84,10 +85,10 @@ func TestOT13_TheDefinitionSaysWhetherStatusHasADoorOfItsOwn(t *testing.T) {
 func TestOT14_SpecAndStatusShareOneToken(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT14", From: "D2 paragraph 4",
-		Says: "a status write is not free of concurrency: a stale token on /status is refused, and a status write makes " +
-			"a pending write of the spec stale: there is one token for the whole object",
-		Why: "a conflict on the spec may mean no more than that a controller has reported; and a controller has to read " +
-			"again after every change of the spec",
+		Says: "a status write is not free of concurrency: a stale token on /status is refused, and a status write " +
+			"makes a pending write of the spec stale: there is one token for the whole object",
+		Why: "a conflict on the spec may mean no more than that a controller has reported; and a controller has to " +
+			"read again after every change of the spec",
 		FalseIf: world.ClientDropsTheToken.Shows(`the human's write of the spec was accepted`),
 		AlsoFalseIf: []world.World{
 			world.StatusNeedsNoToken.Shows(`the controller's write of the status was accepted`),
@@ -138,16 +139,17 @@ func TestOT14_SpecAndStatusShareOneToken(t *testing.T) {
 		row("controller", "a patch of this one field of it", "none")
 		table.End()
 		l.Accepted(err, "a patch of a field that only the controller writes")
-		l.Say("The last row is advice for this case alone: nobody else writes the field, and its value was not decided on " +
-			"anything else that was read. Where either fails, a patch without a token loses what others wrote (OT9).")
+		l.Say("The last row is advice for this case alone: nobody else writes the field, and its value was not " +
+			"decided on anything else that was read. Where either fails, a patch without a token loses what others " +
+			"wrote (OT9).")
 	})
 }
 
 func TestOT15_AChangedTokenIsNoChangeOfDesiredState(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT15", From: "D2 paragraph 4",
-		Says: "a changed resourceVersion does not mean that the desired state has changed: a label, a status or a new " +
-			"owner of a field moves it, too; generation tells, for the kinds that have one (a Deployment counts " +
+		Says: "a changed resourceVersion does not mean that the desired state has changed: a label, a status or a " +
+			"new owner of a field moves it, too; generation tells, for the kinds that have one (a Deployment counts " +
 			"annotations, too, OT3)",
 		Why: "a controller that acts on every new resourceVersion answers its own status writes; one that looks at " +
 			"generation sees no change of a ConfigMap, ever: compare what you own",
@@ -201,9 +203,9 @@ func TestOT15_AChangedTokenIsNoChangeOfDesiredState(t *testing.T) {
 			l.Expect(p.Delete(event.DeleteEvent{Object: shelf}), "a delete passes", "%T drops it", p)
 		}
 		l.Say("The predicate is GenerationChangedPredicate of controller-runtime. Every status written would wake a " +
-			"controller that goes by resourceVersion, and it would write its status again. For a kind without a generation " +
-			"the way out is ResourceVersionChangedPredicate, which passes every row of this table, and then in the " +
-			"reconcile to compare what one owns with what is there, and to write only if they differ. Both look at updates " +
-			"only: every create and every delete passes.")
+			"controller that goes by resourceVersion, and it would write its status again. For a kind without a " +
+			"generation the way out is ResourceVersionChangedPredicate, which passes every row of this table, and " +
+			"then in the reconcile to compare what one owns with what is there, and to write only if they differ. " +
+			"Both look at updates only: every create and every delete passes.")
 	})
 }
