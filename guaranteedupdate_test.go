@@ -38,7 +38,7 @@ func TestGU1_TheSourceOfAnUpdateComparesTheModRevisionOfTheKey(t *testing.T) {
 			world.TheSourceAsksForLess.Shows(`by "<"`),
 			world.TheSourceDeletes.Shows(`it is .*OpDelete`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Erratum: "the document looks in store.go of etcd3 for a clientv3.Compare. It stood there up to Kubernetes 1.31. " +
 			"Since 1.32 GuaranteedUpdate calls OptimisticPut, and it is etcd's own client that builds the Compare.",
 	}, func(l *lab.Lab) {
@@ -74,7 +74,7 @@ func TestGU2_TheWireSaysTheSameAsTheSource(t *testing.T) {
 			world.EtcdIgnoresTheCompare.Shows(`it is: Txn then Put else Get`),
 			world.EtcdDropsTheElse.Shows(`it is: Txn if mod_revision\(key\) == M then Put$`),
 		},
-		Read: source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
+		Read: source.Decl("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		l.Settle(shelf)
@@ -110,7 +110,7 @@ func TestGU2b_TheCompareIsOnModRevisionBecauseAVersionStartsAgain(t *testing.T) 
 		AlsoFalseIf: []world.World{
 			world.AProxyForcesWhatIsRefused.Shows(`color=green is stored`),
 		},
-		Read: source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
+		Read: source.Decl("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
 	}, func(l *lab.Lab) {
 		first := l.Create("shelf", "color=red")
 		l.Settle(first)
@@ -151,7 +151,7 @@ func TestGU3_ACreateAndADeleteAreTheSameTransaction(t *testing.T) {
 			world.ALibraryReadsFirst("create").Shows(`a create cost etcd: 1 Range, 1 Txn`),
 			world.CreatesHaveAnElse.Shows(`a create is: Txn if mod_revision\(key\) == 0 then Put else Get`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).conditionalDelete"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).conditionalDelete"),
 	}, func(l *lab.Lab) {
 		var shelf *lab.Object
 		var again error
@@ -186,7 +186,7 @@ func TestGU4_TheElseBranchReturnsTheCurrentValueSoARetryReadsNothing(t *testing.
 			world.EtcdComparesTheVersion.Shows(`the else branch returned \d+, the retry compares 2$`),
 			world.TheRetryPutsTheOldBytes.Shows(`size is not stored`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).getState"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).getState"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		l.Settle(shelf)
@@ -225,7 +225,7 @@ func TestGU4b_APatchWithoutATokenNeverLeaksAConflict(t *testing.T) {
 			world.EtcdIgnoresTheCompare.Shows(`the merge patch cost etcd: 1 Txn`),
 			world.EtcdKeepsTheOldValue.Shows(`a is not stored`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#19 #20",
 	}, func(l *lab.Lab) {
 		const rivals = 20
@@ -271,7 +271,7 @@ func TestGU5_AnUpdateStartsFromTheCacheAndTheCompareCatchesAStaleCopy(t *testing
 			world.ALibraryReadsFirst("merge patch").Shows(`a cache that is up to date cost etcd: 1 Range, 1 Txn`),
 			world.EtcdComparesTheVersion.Shows(`they compare \d+ and 3$`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).GuaranteedUpdate"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource()
 		shelves, rivals := l.Of(kind), l.Rival().Of(kind)
@@ -308,7 +308,7 @@ func TestGU5b_WhatACachedCopyWouldRefuseIsReadOnceMoreBeforeItIsRefused(t *testi
 		AlsoFalseIf: []world.World{
 			world.ReadsForAPatchShowTheFirstVersion.Shows(`the patch to color=red cost etcd: 1 Range$`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource()
 		shelves := l.Of(kind)
@@ -352,7 +352,7 @@ func TestGU6_ANoOpNeverBecomesATransaction(t *testing.T) {
 			world.EveryWriteDoesTheWork.Shows(`a patch to color=blue cost etcd: 1 Range`),
 			world.ReplacesAnswerOneTooHigh.Shows(`it was \d+, it is \d+ after an identical replace`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#55",
 	}, func(l *lab.Lab) {
 		body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf"},"data":{"color":"red"}}`
@@ -396,7 +396,7 @@ func TestGU6b_AStaleTokenIsRefusedEvenIfNothingWouldChange(t *testing.T) {
 			world.ALibraryRepeatsWhatIsRefused.Shows(`the refusal cost etcd: 2 Range`),
 			world.StoredInAnotherEncoding.Shows(`the no-op cost etcd: 1 Range, 1 Txn`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
 		Answers: "#6",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
@@ -427,7 +427,7 @@ func TestGU6c_ARepeatedApplyDoesNotEvenRenewItsTime(t *testing.T) {
 		Why: "a controller may apply what it wants as often as it likes; and the time says when a manager last changed " +
 			"something, not when it was last there",
 		FalseIf: world.StoredInAnotherEncoding.Shows(`the same apply again cost etcd: 1 Range, 1 Txn`),
-		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager", "IgnoreManagedFieldsTimestampsTransformer"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager", "IgnoreManagedFieldsTimestampsTransformer"),
 		Answers: "#54",
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource()
@@ -467,7 +467,7 @@ func TestGU7_AResourceVersionPreconditionIsATransactionThatComparesModRevision(t
 			"with the same word",
 		FalseIf:     world.TheSourceComparesTheVersion.Shows(`by the source it is on version`),
 		AlsoFalseIf: []world.World{world.EtcdComparesTheVersion.Shows(`on the wire it is on version`)},
-		Read:        source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
+		Read:        source.Decl("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
 	}, func(l *lab.Lab) {
 		const field = "mod_revision"
 		compare := l.UpdateTransaction().If[0]
@@ -508,7 +508,7 @@ func TestGU7b_WhatTheServerReadsInAToken(t *testing.T) {
 			world.DeletesTakeForNone("0").Shows(`the delete of zero was accepted`),
 			world.DeletesTakeForNone("abc").Shows(`the delete of no number was accepted`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.ObjectResourceVersion"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.ObjectResourceVersion"),
 	}, func(l *lab.Lab) {
 		table := l.Table("request", "with the token", "answer", "to etcd")
 		shelf := l.Create("shelf", "color=red")
@@ -555,7 +555,7 @@ func TestGU8_TheCompareIsWhatSavesTheRivalsWrite(t *testing.T) {
 			"rival's write is gone",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(
 			`writer was told 200, rival was told 200, and etcd holds color=green and no size`),
-		Read: source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
+		Read: source.Decl("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		l.Settle(shelf)
@@ -592,7 +592,7 @@ func TestGU8b_WithoutTheElseBranchARacedWriteEndsInAnErrorOfTheServer(t *testing
 			world.EtcdDropsTheElseOfADelete.Shows(`the raced delete was refused: .*stream error`),
 			world.EtcdDeletesNothingOf("shelf").Shows(`it is still there`),
 		},
-		Read: source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticDelete"),
+		Read: source.Decl("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticDelete"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		race := func(what string, do func() error) {
@@ -625,7 +625,7 @@ func TestGU9_AfterAFailedCompareTheUpdateIsDecidedAnewOnTheFreshObject(t *testin
 		AlsoFalseIf: []world.World{
 			world.TheElseBranchFindsNothing.Shows(`the patch was refused: 404 NotFound`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).updateState"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).updateState"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		l.Settle(shelf)

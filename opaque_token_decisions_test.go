@@ -24,7 +24,7 @@ func TestOT27_ARetryRepeatsADecisionOrMakesItAnew(t *testing.T) {
 			"work with a fresh token in its hand",
 		FalseIf:     world.ALibraryRepeatsTheChange.Shows(`after the replayed decision is 6`),
 		AlsoFalseIf: []world.World{world.ClientTransplantsTheToken.Shows(`after adding 1 again is 2`)},
-		Read:        source.Func("k8s.io/client-go/util/retry", "RetryOnConflict"),
+		Read:        source.Decl("k8s.io/client-go/util/retry", "RetryOnConflict"),
 		Answers:     "#2 #26",
 	}, func(l *lab.Lab) {
 		deployments := l.Of(lab.Deployment)
@@ -68,7 +68,7 @@ func TestOT27b_AClaimFencesAnActBeforeItIsDone(t *testing.T) {
 			"elsewhere",
 		FalseIf:     world.ClientDropsTheToken.Shows(`made after a claim is 2`),
 		AlsoFalseIf: []world.World{world.ClientDropsTheTokenFor("act-first").Shows(`both have acted is bob's`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+		Read:        source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
 		Answers:     "#75",
 	}, func(l *lab.Lab) {
 		ann, bob := l.As("ann"), l.As("bob")

@@ -37,7 +37,7 @@ func TestOT10_ApplyKnowsWhoOwnsAFieldAndRetryingDoesNotChangeThat(t *testing.T) 
 		AlsoFalseIf: []world.World{
 			world.RefusalsLoseTheirCauses.Shows(`bob's apply of ann's fields was refused: 409 Conflict: Apply failed`),
 		},
-		Read:    source.Func("k8s.io/apimachinery/pkg/util/managedfields/internal", "NewConflictError"),
+		Read:    source.Decl("k8s.io/apimachinery/pkg/util/managedfields/internal", "NewConflictError"),
 		Answers: "#22",
 	}, func(l *lab.Lab) {
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
@@ -99,7 +99,7 @@ func TestOT10b_OwnersAreToldApartByManagerAndOperation(t *testing.T) {
 			world.RefusalsLoseTheirCauses.Shows(`ann's apply of another value was refused: 409 Conflict: Apply failed`),
 			world.OwnersAreNotSent.Shows(`ann's apply after the upgrade was refused: 409 Conflict`),
 		},
-		Read:    source.Func("k8s.io/client-go/util/csaupgrade", "UpgradeManagedFields"),
+		Read:    source.Decl("k8s.io/client-go/util/csaupgrade", "UpgradeManagedFields"),
 		Answers: "#50 #51",
 	}, func(l *lab.Lab) {
 		configMaps := l.As("ann").Typed().CoreV1().ConfigMaps(l.Namespace)
@@ -164,7 +164,7 @@ func TestOT10c_AStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *testing.T
 			world.ForceOverridesTheToken.Shows(`the forced apply with a stale token was accepted`),
 			world.RefusalsLoseTheirCauses.Shows(`with a stale token was refused: 409 Conflict: Apply failed`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
 		Answers: "#21",
 	}, func(l *lab.Lab) {
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
@@ -208,7 +208,7 @@ func TestOT30_AnApplyWithoutATokenLosesNoRace(t *testing.T) {
 			"about another object, such as a quota (CF8d), and then details.kind says so",
 		FalseIf:     world.EveryPatchCarriesAToken.Shows(`the overtaken apply was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{world.EtcdIgnoresTheCompare.Shows(`size is not stored`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Read:        source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers:     "#20",
 	}, func(l *lab.Lab) {
 		l.Rival().Create("shelf", "color=red")
@@ -235,7 +235,7 @@ func TestOT31_AnApplyThatRepeatsItselfWritesNothing(t *testing.T) {
 		Why: "a controller may apply all it wants in every reconcile; only what differs costs a write and wakes " +
 			"watchers",
 		FalseIf: world.StoredInAnotherEncoding.Shows(`the apply, years later, cost etcd: 1 Range, 1 Txn`),
-		Read: source.Func("k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager",
+		Read: source.Decl("k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager",
 			"IgnoreManagedFieldsTimestampsTransformer"),
 		Answers: "#54",
 	}, func(l *lab.Lab) {
@@ -272,7 +272,7 @@ func TestOT11_ForceTakesOwnershipAndIsNoRetry(t *testing.T) {
 			world.TheFightIsOver.Shows(`writes after the fight is 3`),
 			world.StoredInAnotherEncoding.Shows(`once the color is bob's is 9`),
 		},
-		Read: source.Func("sigs.k8s.io/structured-merge-diff/v6/merge", "(*Updater).Apply"),
+		Read: source.Decl("sigs.k8s.io/structured-merge-diff/v6/merge", "(*Updater).Apply"),
 	}, func(l *lab.Lab) {
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
 		table := l.Table("who does what", "answer", "color", "owner of color", "storage writes")
@@ -326,7 +326,7 @@ func TestOT12_GivingAFieldUpEndsTheFight(t *testing.T) {
 			world.NoApplyIsForced.Shows(`the controller's forced apply was refused: 409 Conflict`),
 			world.ATemplateHasReplicas.Shows(`the controller's apply without replicas was refused: 409 Conflict`),
 		},
-		Read:    source.Func("k8s.io/kubernetes/pkg/registry/apps/deployment/storage", "(*ScaleREST).Update"),
+		Read:    source.Decl("k8s.io/kubernetes/pkg/registry/apps/deployment/storage", "(*ScaleREST).Update"),
 		Answers: "#52",
 	}, func(l *lab.Lab) {
 		controller := l.As("controller").Typed().AppsV1().Deployments(l.Namespace)
@@ -390,7 +390,7 @@ func TestOT12b_WhatItsOnlyOwnerLeavesOutFallsBackToTheDefault(t *testing.T) {
 			"it out",
 		FalseIf:     world.ACoOwner(lab.Deployment, "alone", "controller", "replicas=3").Shows(`replicas=3 is stored`),
 		AlsoFalseIf: []world.World{world.TheScalerAppliesNothing.Shows(`replicas=1 is stored`)},
-		Read:        source.Func("k8s.io/apimachinery/pkg/util/managedfields/internal", "(*structuredMergeManager).Apply"),
+		Read:        source.Decl("k8s.io/apimachinery/pkg/util/managedfields/internal", "(*structuredMergeManager).Apply"),
 		Answers:     "#52",
 	}, func(l *lab.Lab) {
 		table := l.Table("who applies what", "answer", "replicas", "owners of replicas")

@@ -38,7 +38,7 @@ func TestOT8_AReplaceFromAPartialViewDropsWhatItDoesNotKnow(t *testing.T) {
 			world.ClientKnowsNoSize.Shows(`size is not stored`),
 			world.APatchIsAState.Shows(`size is not stored`),
 		},
-		Read: source.Func("k8s.io/apimachinery/pkg/runtime", "DefaultUnstructuredConverter"),
+		Read: source.Decl("k8s.io/apimachinery/pkg/runtime", "DefaultUnstructuredConverter"),
 	}, func(l *lab.Lab) {
 		shelves := l.Of(l.CustomResource())
 		table := l.Table("the writer", "answer", "stored then")
@@ -90,7 +90,7 @@ func TestOT8b_ADiffIsMineOnlyAgainstTheCopyThatIRead(t *testing.T) {
 			world.APatchIsAState.Shows(`size is not stored`),
 			world.ClientDropsTheToken.Shows(`the patch that is a difference to a fresh reading was accepted`),
 		},
-		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/client", "MergeFrom"),
+		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "MergeFrom"),
 		Answers: "#17",
 	}, func(l *lab.Lab) {
 		api := l.Controller()
@@ -170,7 +170,7 @@ func TestOT9_AnUnconditionalPatchOfASharedListLosesAnEntry(t *testing.T) {
 			world.APatchMergesConditions.Shows(`without a token is Painted, Filled`),
 			world.ClientDropsTheToken.Shows(`bob's patch with a token was accepted`),
 		},
-		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptimisticLock"),
+		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptimisticLock"),
 		Answers: "#15",
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource("status")
@@ -265,7 +265,7 @@ func TestOT9b_ALostFinalizerLetsTheObjectGoTooEarly(t *testing.T) {
 			world.EveryPatchIsAMergePatch.Shows(`that two strategic merge patches leave is 1`),
 			world.AProxyDropsNulls.Shows(`a get of the object was accepted`),
 		},
-		Read: source.Func("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "AddFinalizer"),
+		Read: source.Decl("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "AddFinalizer"),
 	}, func(l *lab.Lab) {
 		table := l.Table("ann and bob add a finalizer with", "ann", "bob", "finalizers then")
 		// finalize has both add a finalizer to the same version of a new object; ann is the first.
@@ -325,7 +325,7 @@ func TestOT29_TwoPatchesFromOneCopyLeaveWhatNobodyWanted(t *testing.T) {
 			"manager who applies all of it",
 		FalseIf:     world.EveryPatchCarriesAToken.Shows(`the second patch was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{world.APatchIsAState.Shows(`size is not stored`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*jsonPatcher).applyPatchToCurrentObject"),
+		Read:        source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "(*jsonPatcher).applyPatchToCurrentObject"),
 		Answers:     "#73",
 	}, func(l *lab.Lab) {
 		l.Create("shelf", "color=red")

@@ -40,7 +40,7 @@ func TestOT4_ToRetryIsToReadAgainAndDecideAgain(t *testing.T) {
 			world.ClientDropsTheToken.Shows(`three additions is 1`),
 			world.SomebodyIsAlwaysFaster("counter").Shows(`each of the three additions was refused: 409 Conflict`),
 		},
-		Read:    source.Func("k8s.io/client-go/util/retry", "RetryOnConflict"),
+		Read:    source.Decl("k8s.io/client-go/util/retry", "RetryOnConflict"),
 		Answers: "#74 #77",
 	}, func(l *lab.Lab) {
 		l.Create("counter", "n=0")
@@ -101,7 +101,7 @@ func TestOT5_AFreshTokenOnAStaleBodyDefeatsTheCheck(t *testing.T) {
 			world.ClientDropsTheToken.Shows(`the replace with its own token was accepted`),
 			world.AProxyMergesReplaces.Shows(`size=3 is stored`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
 		Answers: "#1",
 	}, func(l *lab.Lab) {
 		l.Rival().Create("shelf", "color=red")
@@ -139,7 +139,7 @@ func TestOT5b_ARenewedTokenRepeatsAStaleDecision(t *testing.T) {
 			world.SomebodyIsFasterAt(3, http.MethodPatch, "shelf").Shows(
 				`the patch that was decided anew was refused: 409 Conflict`),
 		},
-		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptions"),
+		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptions"),
 		Answers: "#2 #26",
 	}, func(l *lab.Lab) {
 		api := l.Controller()
@@ -200,7 +200,7 @@ func TestOT6_ARetryIsBoundedAndReportsWhatDoesNotGoAway(t *testing.T) {
 		Why: "contention that does not go away means that others keep writing the same object, perhaps other fields " +
 			"of it (OT14), or that one's own cache lags (OT16); spinning on it in silence ends neither",
 		FalseIf: world.ClientDropsTheToken.Shows(`the number of attempts with retry.DefaultRetry is 1`),
-		Read:    source.Func("k8s.io/client-go/util/retry", "OnError"),
+		Read:    source.Decl("k8s.io/client-go/util/retry", "OnError"),
 	}, func(l *lab.Lab) {
 		l.Create("shelf", "color=red")
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
@@ -241,7 +241,7 @@ func TestOT6b_TheReadingBelongsInsideTheRetry(t *testing.T) {
 		AlsoFalseIf: []world.World{
 			world.SomebodyIsAlwaysFaster("shelf").Shows(`attempts with the reading inside is 5`),
 		},
-		Read:    source.Func("k8s.io/client-go/util/retry", "RetryOnConflict"),
+		Read:    source.Decl("k8s.io/client-go/util/retry", "RetryOnConflict"),
 		Answers: "#23",
 	}, func(l *lab.Lab) {
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
@@ -295,7 +295,7 @@ func TestOT6c_TheReadingOfARetryMustNotComeFromAStaleCache(t *testing.T) {
 			"so read live after a conflict, or come back later",
 		FalseIf:     world.AProxyStripsTheRevision.Shows(`attempts with readings from the cache is 1`),
 		AlsoFalseIf: []world.World{world.AProxyKeepsAnswers.Shows(`attempts with live readings is 5`)},
-		Read:        source.Func("k8s.io/client-go/util/retry", "DefaultRetry"),
+		Read:        source.Decl("k8s.io/client-go/util/retry", "DefaultRetry"),
 		Answers:     "#24",
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource()
@@ -343,7 +343,7 @@ func TestOT6d_ACancelledRetryEndsAndTheContextSaysWhy(t *testing.T) {
 			"wait.ExponentialBackoffWithContext reports it by itself",
 		Why:     "who is told of a conflict tries again later; who is told of the cancellation does not",
 		FalseIf: world.ClientDropsTheToken.Shows(`cancelled in its first one is 1`),
-		Read:    source.Func("k8s.io/client-go/util/retry", "OnError"),
+		Read:    source.Decl("k8s.io/client-go/util/retry", "OnError"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
@@ -407,7 +407,7 @@ func TestOT7_BackoffWithChanceProtectsTheServer(t *testing.T) {
 			world.SomebodyIsAlwaysFaster("in-step").Shows(`refused writes with backoff in step is 64`),
 			world.ClientDropsTheToken.Shows(`the counter at-once is 1`),
 		},
-		Read: source.Func("k8s.io/apimachinery/pkg/util/wait", "Jitter"),
+		Read: source.Decl("k8s.io/apimachinery/pkg/util/wait", "Jitter"),
 	}, func(l *lab.Lab) {
 		chance := rand.New(rand.NewPCG(7, 7)) // the same chance in every run
 		l.Say("Time is counted in rounds, so that every run is the same: in a round all who are not sitting out "+
@@ -504,7 +504,7 @@ func TestOT28_CreateOrUpdateReportsTheRaceItLost(t *testing.T) {
 			"does anyway",
 		FalseIf:     world.ClientDropsTheToken.Shows(`the raced CreateOrUpdate was accepted`),
 		AlsoFalseIf: []world.World{world.SomebodyIsAlwaysFaster("shelf").Shows(`the next was refused: 409 Conflict`)},
-		Read:        source.Func("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "CreateOrUpdate"),
+		Read:        source.Decl("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "CreateOrUpdate"),
 	}, func(l *lab.Lab) {
 		api := l.Controller()
 		table := l.Table("CreateOrUpdate", "result", "answer", "to etcd", "stored")

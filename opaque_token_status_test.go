@@ -35,7 +35,7 @@ func TestOT13_TheDefinitionSaysWhetherStatusHasADoorOfItsOwn(t *testing.T) {
 			world.StoredInAnotherEncoding.Shows(`sent to the object moves is rv, rv gen`),
 			world.NoStatusMeansTheObject.Shows(`a replace of /status moves is rv, rv gen`),
 		},
-		Read: source.Func("k8s.io/apiextensions-apiserver/pkg/registry/customresource",
+		Read: source.Decl("k8s.io/apiextensions-apiserver/pkg/registry/customresource",
 			"customResourceStrategy.PrepareForUpdate"),
 		Answers: "#44 #47",
 	}, func(l *lab.Lab) {
@@ -95,7 +95,7 @@ func TestOT14_SpecAndStatusShareOneToken(t *testing.T) {
 			world.EveryPatchCarriesAToken.Shows(
 				`a patch of a field that only the controller writes was refused: 409 Conflict`),
 		},
-		Read:    source.Func("k8s.io/kubernetes/pkg/registry/apps/deployment/storage", "(*StatusREST).Update"),
+		Read:    source.Decl("k8s.io/kubernetes/pkg/registry/apps/deployment/storage", "(*StatusREST).Update"),
 		Answers: "#46",
 	}, func(l *lab.Lab) {
 		human := l.As("human").Typed().AppsV1().Deployments(l.Namespace)
@@ -154,7 +154,7 @@ func TestOT15_AChangedTokenIsNoChangeOfDesiredState(t *testing.T) {
 		Why: "a controller that acts on every new resourceVersion answers its own status writes; one that looks at " +
 			"generation sees no change of a ConfigMap, ever: compare what you own",
 		FalseIf: world.AProxyTouchesTheSpec.Shows(`the desired state after a label on the Deployment is changed`),
-		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/predicate", "TypedGenerationChangedPredicate.Update"),
+		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/predicate", "TypedGenerationChangedPredicate.Update"),
 		Answers: "#45 #56",
 	}, func(l *lab.Lab) {
 		const label, annotation = `{"metadata":{"labels":{"a":"b"}}}`, `{"metadata":{"annotations":{"a":"b"}}}`

@@ -45,7 +45,7 @@ func Ledger(t *testing.T, path string, apart ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	find := func(u record.Upstream) error { _, err := tree.Find(ctx, source.Func(u.Package, u.Func)); return err }
+	find := func(u record.Upstream) error { _, err := tree.Find(ctx, source.Decl(u.Package, u.Func)); return err }
 	for _, p := range append(problems(run, tests, apart, find), ledger.Unanswered(run)...) {
 		t.Error(p)
 	}

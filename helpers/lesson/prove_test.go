@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 const exampleVariable = "MODREV_EXAMPLE_LESSONS"
 
 // theSkyIsGreen is the false world of the examples.
-var theSkyIsGreen = world.Custom("the sky is green", func(l *lab.Lab) { l.Wire.Tape().Remark("the sky was painted") })
+var theSkyIsGreen = world.New("the sky is green", func(l *lab.Lab) { l.Wire.Tape().Remark("the sky was painted") })
 
 // claim is what the examples claim.
 func claim() Claim {
@@ -39,7 +39,7 @@ func claim() Claim {
 		Says:    "the sky is blue, whoever looks at it and from wherever on the earth that person may look",
 		Why:     "a page with a picture of the sky in it is printed in blue",
 		FalseIf: theSkyIsGreen.Shows(`it is green`),
-		Read:    source.Func("example.org/sky", "(*Sky).Color"),
+		Read:    source.Decl("example.org/sky", "(*Sky).Color"),
 	}
 }
 

@@ -29,7 +29,7 @@ func pinned(t *testing.T) *source.Tree {
 }
 
 func TestAReferenceIsWrittenWithoutLookingAnythingUp(t *testing.T) {
-	r := source.Func("example.org/none", "(*Nobody).Does")
+	r := source.Decl("example.org/none", "(*Nobody).Does")
 	assert.Equal(t, "example.org/none (*Nobody).Does", r.String())
 	assert.False(t, r.IsZero())
 	assert.True(t, source.Ref{}.IsZero())
@@ -45,16 +45,16 @@ func TestRefsAreFoundInThePinnedSource(t *testing.T) {
 		module, version, file string
 		fn                    string
 	}{
-		{source.Func(etcd3, "(*store).GuaranteedUpdate"), "k8s.io/apiserver", staging, "pkg/storage/etcd3/store.go", "(*store).GuaranteedUpdate"},
-		{source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"), "k8s.io/apiserver", staging, "pkg/registry/generic/registry/store.go", "(*Store).Update"},
-		{source.Func("k8s.io/apimachinery/pkg/api/errors", "NewConflict"), "k8s.io/apimachinery", staging, "pkg/api/errors/errors.go", "NewConflict"},
-		{source.Func("k8s.io/apimachinery/pkg/apis/meta/v1", "ObjectMeta.ResourceVersion"), "k8s.io/apimachinery", staging, "pkg/apis/meta/v1/types.go", "ObjectMeta.ResourceVersion"},
-		{source.Func("k8s.io/apimachinery/pkg/apis/meta/v1", "StatusReasonConflict"), "k8s.io/apimachinery", staging, "pkg/apis/meta/v1/types.go", "StatusReasonConflict"},
-		{source.Func("k8s.io/client-go/util/retry", "DefaultRetry"), "k8s.io/client-go", staging, "util/retry/util.go", "DefaultRetry"},
-		{source.Func("go.etcd.io/etcd/client/v3/kubernetes", "(*Client).OptimisticPut"), "go.etcd.io/etcd/client/v3", "", "kubernetes/client.go", "Client.OptimisticPut"},
-		{source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Interface.OptimisticPut"), "go.etcd.io/etcd/client/v3", "", "kubernetes/interface.go", "Interface.OptimisticPut"},
-		{source.Func("go.etcd.io/etcd/server/v3/storage/mvcc", "(*keyIndex).put"), "go.etcd.io/etcd/server/v3", "", "storage/mvcc/key_index.go", "(*keyIndex).put"},
-		{source.Func("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptimisticLock"), "sigs.k8s.io/controller-runtime", "", "pkg/client/patch.go", "MergeFromWithOptimisticLock"},
+		{source.Decl(etcd3, "(*store).GuaranteedUpdate"), "k8s.io/apiserver", staging, "pkg/storage/etcd3/store.go", "(*store).GuaranteedUpdate"},
+		{source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"), "k8s.io/apiserver", staging, "pkg/registry/generic/registry/store.go", "(*Store).Update"},
+		{source.Decl("k8s.io/apimachinery/pkg/api/errors", "NewConflict"), "k8s.io/apimachinery", staging, "pkg/api/errors/errors.go", "NewConflict"},
+		{source.Decl("k8s.io/apimachinery/pkg/apis/meta/v1", "ObjectMeta.ResourceVersion"), "k8s.io/apimachinery", staging, "pkg/apis/meta/v1/types.go", "ObjectMeta.ResourceVersion"},
+		{source.Decl("k8s.io/apimachinery/pkg/apis/meta/v1", "StatusReasonConflict"), "k8s.io/apimachinery", staging, "pkg/apis/meta/v1/types.go", "StatusReasonConflict"},
+		{source.Decl("k8s.io/client-go/util/retry", "DefaultRetry"), "k8s.io/client-go", staging, "util/retry/util.go", "DefaultRetry"},
+		{source.Decl("go.etcd.io/etcd/client/v3/kubernetes", "(*Client).OptimisticPut"), "go.etcd.io/etcd/client/v3", "", "kubernetes/client.go", "Client.OptimisticPut"},
+		{source.Decl("go.etcd.io/etcd/client/v3/kubernetes", "Interface.OptimisticPut"), "go.etcd.io/etcd/client/v3", "", "kubernetes/interface.go", "Interface.OptimisticPut"},
+		{source.Decl("go.etcd.io/etcd/server/v3/storage/mvcc", "(*keyIndex).put"), "go.etcd.io/etcd/server/v3", "", "storage/mvcc/key_index.go", "(*keyIndex).put"},
+		{source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptimisticLock"), "sigs.k8s.io/controller-runtime", "", "pkg/client/patch.go", "MergeFromWithOptimisticLock"},
 	} {
 		t.Run(c.ref.String(), func(t *testing.T) {
 			at, err := tree.Find(t.Context(), c.ref)
@@ -76,14 +76,14 @@ func TestARefToNothingIsAnErrorThatHelps(t *testing.T) {
 		ref  source.Ref
 		says []string
 	}{
-		{source.Func(etcd3, "(*store).GuarantedUpdate"), []string{"has no (*store).GuarantedUpdate", "nearest there: (*store).GuaranteedUpdate"}},
-		{source.Func(etcd3, "GuaranteedUpdate"), []string{"nearest there: (*store).GuaranteedUpdate"}},
-		{source.Func(etcd3, "(*Store).GuaranteedUpdate"), []string{"nearest there: (*store).GuaranteedUpdate"}},
-		{source.Func(etcd3, "Zyzzyva"), []string{"nothing there has a similar name"}},
-		{source.Func(etcd3+"s", "New"), []string{"k8s.io/apiserver v0.37", "has no package " + etcd3 + "s"}},
-		{source.Func("k8s.io/apiserver/pkg", "New"), []string{"no Go files in pkg"}},
-		{source.Func("example.org/none", "New"), []string{"holds package example.org/none", "check the import path"}},
-		{source.Func(etcd3, ""), []string{"incomplete"}},
+		{source.Decl(etcd3, "(*store).GuarantedUpdate"), []string{"has no (*store).GuarantedUpdate", "nearest there: (*store).GuaranteedUpdate"}},
+		{source.Decl(etcd3, "GuaranteedUpdate"), []string{"nearest there: (*store).GuaranteedUpdate"}},
+		{source.Decl(etcd3, "(*Store).GuaranteedUpdate"), []string{"nearest there: (*store).GuaranteedUpdate"}},
+		{source.Decl(etcd3, "Zyzzyva"), []string{"nothing there has a similar name"}},
+		{source.Decl(etcd3+"s", "New"), []string{"k8s.io/apiserver v0.37", "has no package " + etcd3 + "s"}},
+		{source.Decl("k8s.io/apiserver/pkg", "New"), []string{"no Go files in pkg"}},
+		{source.Decl("example.org/none", "New"), []string{"holds package example.org/none", "check the import path"}},
+		{source.Decl(etcd3, ""), []string{"incomplete"}},
 		{source.Ref{}, []string{"incomplete"}},
 	} {
 		t.Run(c.ref.String(), func(t *testing.T) {
@@ -150,7 +150,7 @@ func isTheUpdate(t *testing.T, chain source.Chain) {
 // and nothing read, a delete is the same with a delete.
 func isTheCreateAndTheDelete(t *testing.T, tree *source.Tree) {
 	t.Helper()
-	create, err := tree.Transaction(t.Context(), source.Func(etcd3, "(*store).Create"))
+	create, err := tree.Transaction(t.Context(), source.Decl(etcd3, "(*store).Create"))
 	require.NoError(t, err)
 	require.Len(t, create.If, 1)
 	assert.Equal(t, "ModRevision", create.If[0].Field)
@@ -163,7 +163,7 @@ func isTheCreateAndTheDelete(t *testing.T, tree *source.Tree) {
 	assert.True(t, create.Retry.IsZero())
 
 	for _, fn := range []string{"(*store).conditionalDelete", "(*store).Delete"} {
-		del, err := tree.Transaction(t.Context(), source.Func(etcd3, fn))
+		del, err := tree.Transaction(t.Context(), source.Decl(etcd3, fn))
 		require.NoError(t, err)
 		require.Len(t, del.If, 1)
 		assert.Equal(t, "ModRevision", del.If[0].Field)
@@ -329,7 +329,7 @@ func TestATreeIsSafeForConcurrentUse(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			_, err := tree.Find(t.Context(), source.Func("k8s.io/apimachinery/pkg/api/errors", "NewConflict"))
+			_, err := tree.Find(t.Context(), source.Decl("k8s.io/apimachinery/pkg/api/errors", "NewConflict"))
 			assert.NoError(t, err)
 			_, err = tree.UpdateTransaction(t.Context())
 			assert.NoError(t, err)
@@ -373,7 +373,7 @@ func TestAVersionWithoutSourceSaysSo(t *testing.T) {
 	_, err = tree.UpdateTransaction(t.Context())
 	require.ErrorIs(t, err, source.ErrNoSource)
 	assert.NotContains(t, err.Error(), "\n")
-	_, err = tree.Find(t.Context(), source.Func("k8s.io/client-go/util/retry", "DefaultRetry"))
+	_, err = tree.Find(t.Context(), source.Decl("k8s.io/client-go/util/retry", "DefaultRetry"))
 	require.ErrorIs(t, err, source.ErrNoSource)
 	t.Log(err)
 }
@@ -387,7 +387,7 @@ func TestGivingUpIsNotTheSameAsHavingNoSource(t *testing.T) {
 	_, err = pinned(t).UpdateTransaction(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, source.ErrNoSource)
-	_, err = pinned(t).Find(ctx, source.Func(etcd3, "(*store).Create"))
+	_, err = pinned(t).Find(ctx, source.Decl(etcd3, "(*store).Create"))
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, source.ErrNoSource)
 }
