@@ -2,11 +2,6 @@ package lab
 
 import "modrev/helpers/controlplane"
 
-// CoreEvent is the Event of the core group, about something that does not matter.
-var CoreEvent = Kind{Kind: "Event", Version: "v1", Resource: "events", Base: map[string]any{
-	"reason": "Shown", "message": "for a lesson", "type": "Normal", "involvedObject": map[string]any{},
-}}
-
 // WithEventsApart is a client of a kube-apiserver that keeps events in an etcd of their own, as large
 // clusters do (--etcd-servers-overrides), and everything else where the others keep it.
 func (l *Lab) WithEventsApart(who string) *Client {

@@ -209,16 +209,6 @@ func (c *Client) TryReplace(o *Object, fields ...string) (*Object, error) {
 	return r.Update(c.lab.ctx, With(o, fields...), metav1.UpdateOptions{FieldManager: c.who}, c.subresources()...)
 }
 
-// TryDryReplace is TryReplace as a dry run: everything but the storage.
-func (c *Client) TryDryReplace(o *Object, fields ...string) (*Object, error) {
-	r, err := c.resource()
-	if err != nil {
-		return nil, err
-	}
-	return r.Update(c.lab.ctx, With(o, fields...),
-		metav1.UpdateOptions{FieldManager: c.who, DryRun: []string{metav1.DryRunAll}}, c.subresources()...)
-}
-
 // Replace sends a whole object, with some fields changed, as a PUT.
 func (c *Client) Replace(o *Object, fields ...string) *Object {
 	out, err := c.TryReplace(o, fields...)
@@ -327,8 +317,8 @@ type Watcher struct {
 	fault  func() error
 }
 
-// TryWatch starts a watch from a resourceVersion.
-func (c *Client) TryWatch(o metav1.ListOptions) (*Watcher, error) {
+// tryWatch starts a watch with options of the caller's own.
+func (c *Client) tryWatch(o metav1.ListOptions) (*Watcher, error) {
 	r, err := c.resource()
 	if err != nil {
 		return nil, err
@@ -362,7 +352,7 @@ func (c *Client) TryWatch(o metav1.ListOptions) (*Watcher, error) {
 
 // Watch starts a watch from a resourceVersion.
 func (c *Client) Watch(resourceVersion string) *Watcher {
-	w, err := c.TryWatch(metav1.ListOptions{ResourceVersion: resourceVersion})
+	w, err := c.tryWatch(metav1.ListOptions{ResourceVersion: resourceVersion})
 	c.lab.Step(err, c.step("watch", ""))
 	return w
 }
