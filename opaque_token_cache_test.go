@@ -285,23 +285,23 @@ func putAheadOfTheWatch(l *lab.Lab, controller *lab.Client, cache *lab.Informer)
 	table.Row("the watch goes on: the rival's event", newer, rivals.to)
 	table.Row("and the controller's own", newer, own.to)
 	table.End()
-	l.Expect(rivals == move{from: newer, to: older}, "the older event takes the newer answer out of the cache",
+	l.Expect(rivals == cacheMove{from: newer, to: older}, "the older event takes the newer answer out of the cache",
 		"the rival's event moved the cache from %s to %s", rivals.from, rivals.to)
-	l.Expect(own == move{from: older, to: newer}, "the event of the controller's own write puts that right",
+	l.Expect(own == cacheMove{from: older, to: newer}, "the event of the controller's own write puts that right",
 		"the event of the controller's own write moved it from %s to %s", own.from, own.to)
 }
 
-// move is how an event moved an object in a cache: from one resourceVersion to another.
-type move struct{ from, to string }
+// cacheMove is how an event moved an object in a cache: from one resourceVersion to another.
+type cacheMove struct{ from, to string }
 
 // movesIn begins to note how events move objects in a cache; next waits for the next such move.
-func movesIn(l *lab.Lab, cache *lab.Informer) (next func() move) {
-	moves := make(chan move, 16)
+func movesIn(l *lab.Lab, cache *lab.Informer) (next func() cacheMove) {
+	moves := make(chan cacheMove, 16)
 	_, err := cache.AddEventHandler(toolscache.ResourceEventHandlerFuncs{UpdateFunc: func(old, now any) {
-		moves <- move{old.(*lab.Object).GetResourceVersion(), now.(*lab.Object).GetResourceVersion()}
+		moves <- cacheMove{old.(*lab.Object).GetResourceVersion(), now.(*lab.Object).GetResourceVersion()}
 	}})
 	require.NoError(l, err, "listening to the informer")
-	return func() (m move) {
+	return func() (m cacheMove) {
 		select {
 		case m = <-moves:
 		case <-l.Context().Done():

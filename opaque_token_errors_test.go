@@ -125,8 +125,8 @@ func refusalsOfManyKinds(l *lab.Lab, shelf, gone *lab.Object) {
 
 	_, err := l.TryRaw(http.MethodPut, l.Path("shelf"), "", []byte("{"))
 	see(err, advice{"a body that is no JSON", "400 BadRequest", answer.MendTheRequest})
-	see(readWithBearerToken(l, "not-issued"),
-		advice{"a bearer token that nobody issued", "401 Unauthorized", answer.ProveWhoYouAre})
+	err = readWithBearerToken(l, "not-issued")
+	see(err, advice{"a bearer token that nobody issued", "401 Unauthorized", answer.ProveWhoYouAre})
 	_, err = l.AsUser("stranger").TryReplace(shelf, "color=green")
 	see(err, advice{"a user without a role", "403 Forbidden", answer.GetTheRight})
 	_, err = l.TryReplace(gone, "color=green")
@@ -218,16 +218,16 @@ func (a advice) expect(l *lab.Lab, err error) {
 
 // leading is what leads to the next step: status and reason, and a cause or what the refusal is about.
 func leading(err error, refusal lab.Refusal) string {
-	answer := refusal.CodeAndReason()
+	line := refusal.CodeAndReason()
 	switch {
 	case apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict):
-		return answer + ", " + string(metav1.CauseTypeFieldManagerConflict)
+		return line + ", " + string(metav1.CauseTypeFieldManagerConflict)
 	case apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
-		return answer + ", " + string(metav1.CauseTypeResourceVersionTooLarge)
+		return line + ", " + string(metav1.CauseTypeResourceVersionTooLarge)
 	case refusal.Reason == metav1.StatusReasonConflict && refusal.Kind != "", refusal.Kind == "namespaces":
-		return answer + ", " + refusal.Kind
+		return line + ", " + refusal.Kind
 	}
-	return answer
+	return line
 }
 
 // reading is where a refusal leads whose advice is to read the object live.
@@ -298,36 +298,36 @@ func TestOT21d_ATokenThatExpiredIsGoneForGood(t *testing.T) {
 		seen := shelves.Watch(list.GetResourceVersion()).Until(last.GetResourceVersion())
 		table.Row("watch from "+list.GetResourceVersion(), seen[0].Type+" "+seen[0].Name)
 
-		const ahead = 300 // further than other writers to this etcd come while d is created
-		future := number(last) + ahead
-		early := shelves.Watch(strconv.FormatInt(future, 10))
-		missed := shelves.Create("d", "color=red")
-		bringEtcdTo(l, future)
-		late := early.Until(shelves.Create("e", "color=red").GetResourceVersion())
-		table.Row(fmt.Sprintf("watch from %d, %d ahead", future, ahead),
-			fmt.Sprintf("%s %s at %s; not d, created at %s before it",
-				late[0].Type, late[0].Name, late[0].ResourceVersion, missed.GetResourceVersion()))
+		watchFromTheFuture(l, shelves, table)
 		table.End()
 		l.Say("The client knew of a and b. The list does not have b: so b was deleted, and no event will ever say so. The " +
 			"watch from the future, as with a number of another cluster, is silent until the store gets there, and has missed " +
 			"d. Watch from the list's own number; the largest of its items may be older, and the watch then repeats what the " +
 			"list has taken in (RV6). A 410 in the middle of a list in pages brings a token to go on with, at another " +
 			"revision than the pages before (RV11).")
-		l.Expect(number(missed) < future, "d is created before the store gets to the future",
-			"it is at %s", missed.GetResourceVersion())
-		l.Equal("the number of events from the future on", len(late), 1)
 		l.Equal("what the list lacks", missing, []string{"b"})
 		l.Equal("the number of events after the list", len(seen), 1)
 	})
 }
 
-// bringEtcdTo writes a key of the lesson's own until the store has reached a revision.
-func bringEtcdTo(l *lab.Lab, revision int64) {
-	for reached := int64(0); reached < revision; {
+// watchFromTheFuture watches from a number that the store has yet to reach.
+func watchFromTheFuture(l *lab.Lab, shelves *lab.Client, table *lab.Table) {
+	const ahead = 300 // further than other writers to this etcd come while d is created
+	future := l.Revision() + ahead
+	watch := shelves.Watch(strconv.FormatInt(future, 10))
+	missed := shelves.Create("d", "color=red")
+	for reached := int64(0); reached < future; {
 		put, err := l.Etcd().Put(l.Context(), "/not-kubernetes/"+l.Namespace, "x")
 		require.NoError(l, err, "writing a key of our own into etcd")
 		reached = put.Header.Revision
 	}
+	seen := watch.Until(shelves.Create("e", "color=red").GetResourceVersion())
+	table.Row(fmt.Sprintf("watch from %d, %d ahead", future, ahead),
+		fmt.Sprintf("%s %s at %s; not d, created at %s before it",
+			seen[0].Type, seen[0].Name, seen[0].ResourceVersion, missed.GetResourceVersion()))
+	l.Expect(number(missed) < future, "d is created before the store gets to the future",
+		"it is at %s", missed.GetResourceVersion())
+	l.Equal("the number of events from the future on", len(seen), 1)
 }
 
 func TestOT24_NotFoundOrAnotherIncarnation(t *testing.T) {

@@ -42,7 +42,7 @@ func TestOT21b_AWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 		Answers: "#6 #8 #61 #68",
 	}, func(l *lab.Lab) {
 		table := l.Table("what happens", "what the client gets", "stored", "known", "next step")
-		row := func(o *lab.Object, err error, want fate) {
+		row := func(o *lab.Object, err error, want unanswered) {
 			want.expect(l, o, err)
 			table.Row(want.what, want.gets, want.stored, want.known, want.next)
 		}
@@ -55,35 +55,35 @@ func TestOT21b_AWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 		endsAfter := pastDeadline(l, after(lateAfter), lateAfter)
 
 		o := l.Create("unplugged-before", "color=red")
-		err := once(l.Context(), put(l.As("unplugged").Unplugged().Typed(), o))
-		row(o, err, fate{"nobody listens there", "connection refused", "no", answer.No, answer.WaitAndRepeat})
+		err := sendOnce(l.Context(), putGreen(l.As("unplugged").Unplugged().Typed(), o))
+		row(o, err, unanswered{"nobody listens there", "connection refused", "no", answer.No, answer.WaitAndRepeat})
 
 		o = l.Create("etcd-before", "color=red")
 		l.Wire.Add(&wire.Rule{When: wire.TxnOn(l.Key(o)), Err: rpctypes.ErrGRPCTimeout})
-		err = once(l.Context(), put(l.Typed(), o))
-		row(o, err, fate{"etcd refuses, reports a timeout", "500", "no", answer.Unknown, answer.ReadBack})
+		err = sendOnce(l.Context(), putGreen(l.Typed(), o))
+		row(o, err, unanswered{"etcd refuses, reports a timeout", "500", "no", answer.Unknown, answer.ReadBack})
 		o = l.Create("etcd-after", "color=red")
 		l.Wire.Add(&wire.Rule{When: wire.TxnOn(l.Key(o)), Lost: rpctypes.ErrGRPCTimeout})
-		err = once(l.Context(), put(l.Typed(), o))
-		row(o, err, fate{"etcd does it, reports a timeout", "500", "yes", answer.Unknown, answer.ReadBack})
+		err = sendOnce(l.Context(), putGreen(l.Typed(), o))
+		row(o, err, unanswered{"etcd does it, reports a timeout", "500", "yes", answer.Unknown, answer.ReadBack})
 
 		o = l.Create("cut-before", "color=red")
 		err = cutOff(l, before(o), o)
-		row(o, err, fate{"the connection breaks before", "the connection broke", "no", answer.Unknown, answer.ReadBack})
+		row(o, err, unanswered{"the connection breaks before", "the connection broke", "no", answer.Unknown, answer.ReadBack})
 		o = l.Create("cut-after", "color=red")
 		err = cutOff(l, after(o), o)
-		row(o, err, fate{"the connection breaks after", "the connection broke", "yes", answer.Unknown, answer.ReadBack})
+		row(o, err, unanswered{"the connection breaks after", "the connection broke", "yes", answer.Unknown, answer.ReadBack})
 		o = l.Create("cancelled-before", "color=red")
 		err = cancelled(l, before(o), o)
-		row(o, err, fate{"the caller cancels it before", "context canceled", "no", answer.Unknown, answer.Stop})
+		row(o, err, unanswered{"the caller cancels it before", "context canceled", "no", answer.Unknown, answer.Stop})
 		o = l.Create("cancelled-after", "color=red")
 		err = cancelled(l, after(o), o)
-		row(o, err, fate{"the caller cancels it after", "context canceled", "yes", answer.Unknown, answer.Stop})
+		row(o, err, unanswered{"the caller cancels it after", "context canceled", "yes", answer.Unknown, answer.Stop})
 
 		err = endsBefore.Wait()
-		row(lateBefore, err, fate{"its deadline ends before", timeIsOver, "no", answer.Unknown, answer.ReadBack})
+		row(lateBefore, err, unanswered{"its deadline ends before", timeIsOver, "no", answer.Unknown, answer.ReadBack})
 		err = endsAfter.Wait()
-		row(lateAfter, err, fate{"its deadline ends after", timeIsOver, "yes", answer.Unknown, answer.ReadBack})
+		row(lateAfter, err, unanswered{"its deadline ends after", timeIsOver, "yes", answer.Unknown, answer.ReadBack})
 		table.End()
 
 		readWhileItIsOnItsWay(l)
@@ -98,21 +98,21 @@ func TestOT21b_AWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 	})
 }
 
-// fate is what became of a write without an answer, and what its sender can know.
-type fate struct {
+// unanswered is what became of a write without an answer, and what its sender can know.
+type unanswered struct {
 	what, gets, stored string
 	known              answer.Stored
 	next               answer.Step
 }
 
-// expect expects that fate of a write of color=green, which ended with err.
-func (f fate) expect(l *lab.Lab, o *lab.Object, err error) {
+// expect expects that of a write of color=green, which ended with err.
+func (u unanswered) expect(l *lab.Lab, o *lab.Object, err error) {
 	stored := map[bool]string{true: "yes", false: "no"}[lab.Field(l.Get(o.GetName()), "color") == "green"]
 	next, known := answer.Next(err, l.Kind().Resource, l.Kind().Kind)
-	l.Equal(f.what+": stored", stored, f.stored)
-	l.Equal(f.what+": what the client gets", heard(err), f.gets)
-	l.Equal(f.what+": what is known", known, f.known)
-	l.Equal(f.what+": the next step", next, f.next)
+	l.Equal(u.what+": stored", stored, u.stored)
+	l.Equal(u.what+": what the client gets", heard(err), u.gets)
+	l.Equal(u.what+": what is known", known, u.known)
+	l.Equal(u.what+": the next step", next, u.next)
 }
 
 // readWhileItIsOnItsWay reads back while the write is still on its way, without and with the same sent again.
@@ -120,8 +120,8 @@ func readWhileItIsOnItsWay(l *lab.Lab) {
 	table := l.Table("while the first attempt is on its way, the client", "reads", "then the first is answered")
 	var read *lab.Object
 	o := l.Create("under-way", "color=red")
-	attempt := put(l.As("first").Typed(), o)
-	first := l.Race(l.Key(o), func() error { return once(l.Context(), attempt) }, func() { read = l.Get("under-way") })
+	attempt := putGreen(l.As("first").Typed(), o)
+	first := l.Race(l.Key(o), func() error { return sendOnce(l.Context(), attempt) }, func() { read = l.Get("under-way") })
 	table.Row("reads back", "color="+lab.Field(read, "color"), lab.AnswerLine(first))
 	l.Accepted(first, "the first attempt, arriving after the reading")
 	l.Equal("the color that was read", lab.Field(read, "color"), "red")
@@ -129,9 +129,9 @@ func readWhileItIsOnItsWay(l *lab.Lab) {
 
 	var second error
 	o = l.Create("sent-again", "color=red")
-	attempt = put(l.As("first").Typed(), o)
-	first = l.Race(l.Key(o), func() error { return once(l.Context(), attempt) }, func() {
-		second = once(l.Context(), put(l.Typed(), o))
+	attempt = putGreen(l.As("first").Typed(), o)
+	first = l.Race(l.Key(o), func() error { return sendOnce(l.Context(), attempt) }, func() {
+		second = sendOnce(l.Context(), putGreen(l.Typed(), o))
 		read = l.Get("sent-again")
 	})
 	table.Row("sends the same again: "+lab.AnswerLine(second)+"; and reads back",
@@ -142,27 +142,27 @@ func readWhileItIsOnItsWay(l *lab.Lab) {
 	table.End()
 }
 
-// put is a replace by the same with color=green, to be sent.
-func put(api kubernetes.Interface, o *lab.Object) *rest.Request {
+// putGreen is a replace by the same with color=green, to be sent.
+func putGreen(api kubernetes.Interface, o *lab.Object) *rest.Request {
 	return api.CoreV1().RESTClient().Put().Namespace(o.GetNamespace()).Resource("configmaps").Name(o.GetName()).
 		Body(lab.With(o, "color=green"))
 }
 
-// once sends a request one time, whatever client-go would repeat by itself (OT21c).
-func once(ctx context.Context, q *rest.Request) error { return q.MaxRetries(0).Do(ctx).Error() }
+// sendOnce sends a request one time, whatever client-go would repeat by itself (OT21c).
+func sendOnce(ctx context.Context, q *rest.Request) error { return q.MaxRetries(0).Do(ctx).Error() }
 
 // cutOff sends a write over a connection that breaks while the write is held.
 func cutOff(l *lab.Lab, held *wire.Held, o *lab.Object) error {
 	client, cut := l.As("cut").OnCable()
-	q := put(client.Typed(), o)
-	return interrupted(l, held, func() error { return once(l.Context(), q) }, cut)
+	q := putGreen(client.Typed(), o)
+	return interrupted(l, held, func() error { return sendOnce(l.Context(), q) }, cut)
 }
 
 // cancelled sends a write that its caller cancels while it is held.
 func cancelled(l *lab.Lab, held *wire.Held, o *lab.Object) error {
 	ctx, cancel := context.WithCancel(l.Context())
-	q := put(l.Typed(), o)
-	return interrupted(l, held, func() error { return once(ctx, q) }, cancel)
+	q := putGreen(l.Typed(), o)
+	return interrupted(l, held, func() error { return sendOnce(ctx, q) }, cancel)
 }
 
 // interrupted interrupts a write while its transaction, or the answer to that, is held. It returns what the sender
@@ -182,7 +182,7 @@ func pastDeadline(l *lab.Lab, held *wire.Held, o *lab.Object) *lab.Pending {
 	api := l.As("late").Typed()
 	return l.Go("the write with a deadline", func() error {
 		for limit := 500 * time.Millisecond; ; limit *= 2 {
-			err := once(l.Context(), put(api, o).Param("timeout", limit.String()))
+			err := sendOnce(l.Context(), putGreen(api, o).Param("timeout", limit.String()))
 			if held.HasArrived() || heard(err) != timeIsOver || l.Context().Err() != nil {
 				return err
 			}
@@ -254,7 +254,7 @@ func TestOT21c_OneCallMayBeElevenRequests(t *testing.T) {
 		l.Wire.Add(&wire.Rule{When: wire.ReadOf(l.Key(shelf)), Times: 1, Do: func(int) { cut() }})
 		call("a GET whose connection breaks", configMaps(api.CoreV1().RESTClient().Get()).Name("shelf"), 2)
 		l.Wire.Add(&wire.Rule{When: wire.TxnOn(l.Key(shelf)), Times: 1, Do: func(int) { cut() }})
-		call("a PUT whose connection breaks", put(api, shelf), 1)
+		call("a PUT whose connection breaks", putGreen(api, shelf), 1)
 		table.End()
 		l.Say("Retry-After is in seconds, and client-go waits that long before each repetition: the first call would have " +
 			"taken 10 times 10 s, had the waits not been left out here. The 503 is that of a gateway, which had passed the " +
@@ -287,11 +287,11 @@ func TestOT22_AConflictMayBeYourOwnLostSuccess(t *testing.T) {
 		table := l.Table("add 1 to count=0", "careful", "hasty")
 		table.Row("replace, count=1, marked as attempt 1", "(no answer)", "(no answer)")
 		table.Row("the same again", lab.AnswerLine(againCareful), lab.AnswerLine(againHasty))
-		table.Row("read back", "count="+lab.Field(careful, "count")+", "+lab.Field(careful, attempt),
-			"count="+lab.Field(hasty, "count")+", "+lab.Field(hasty, attempt))
-		l.Equal("the mark of what is stored", lab.Field(careful, attempt), "careful-1")
+		table.Row("read back", "count="+lab.Field(careful, "count")+", "+lab.Field(careful, attemptField),
+			"count="+lab.Field(hasty, "count")+", "+lab.Field(hasty, attemptField))
+		l.Equal("the mark of what is stored", lab.Field(careful, attemptField), "careful-1")
 
-		hasty = l.As("hasty").Replace(hasty, "count=2", attempt+"=hasty-2") // adds 1 to what it read
+		hasty = l.As("hasty").Replace(hasty, "count=2", attemptField+"=hasty-2") // adds 1 to what it read
 		table.Row("decides", "it is mine, so it is done", "somebody wrote, so add 1 again")
 		table.Row("stored in the end", "count="+lab.Field(careful, "count"), "count="+lab.Field(hasty, "count"))
 		table.Row("writes to storage since the create", l.KV(careful).Version-1, l.KV(hasty).Version-1)
@@ -303,13 +303,13 @@ func TestOT22_AConflictMayBeYourOwnLostSuccess(t *testing.T) {
 	})
 }
 
-// attempt is where a client marks what it writes, so that it knows it again.
-const attempt = "metadata.annotations.attempt"
+// attemptField is where a client marks what it writes, so that it knows it again.
+const attemptField = "metadata.annotations.attempt"
 
 // addOneTwice has a client add one to a counter of its own, lose the answer, and send the same again.
 func addOneTwice(l *lab.Lab, who string) (again error) {
 	client := l.As(who)
-	one := lab.With(client.Create(who, "count=0"), "count=1", attempt+"="+who+"-1")
+	one := lab.With(client.Create(who, "count=0"), "count=1", attemptField+"="+who+"-1")
 	l.LoseAnswer(who, http.MethodPut)
 	_, lost := client.TryReplace(one)
 	require.ErrorIs(l, lost, wire.ErrAnswerLost, "losing the answer to a replace")
@@ -331,15 +331,15 @@ func TestOT23_AlreadyExistsMayBeYourself(t *testing.T) {
 		Answers:     "#7",
 	}, func(l *lab.Lab) {
 		l.LoseAnswer("writer", http.MethodPost)
-		_, lost := l.TryCreate("mine", "color=red", attempt+"=writer-1")
+		_, lost := l.TryCreate("mine", "color=red", attemptField+"=writer-1")
 		require.ErrorIs(l, lost, wire.ErrAnswerLost, "losing the answer to a create")
-		_, mine := l.TryCreate("mine", "color=red", attempt+"=writer-1")
+		_, mine := l.TryCreate("mine", "color=red", attemptField+"=writer-1")
 		exists := lab.Refusal{Code: 409, Reason: metav1.StatusReasonAlreadyExists}
 		l.Refused(mine, "the create sent again", exists)
-		l.Rival().Create("theirs", "color=red", attempt+"=rival-7")
-		_, theirs := l.TryCreate("theirs", "color=red", attempt+"=writer-2")
+		l.Rival().Create("theirs", "color=red", attemptField+"=rival-7")
+		_, theirs := l.TryCreate("theirs", "color=red", attemptField+"=writer-2")
 		l.Refused(theirs, "the create of a name that is taken", exists)
-		markOfMine, markOfTheirs := lab.Field(l.Get("mine"), attempt), lab.Field(l.Get("theirs"), attempt)
+		markOfMine, markOfTheirs := lab.Field(l.Get("mine"), attemptField), lab.Field(l.Get("theirs"), attemptField)
 
 		table := l.Table("", "configmaps/mine", "configmaps/theirs")
 		table.Row("the writer's create", "(no answer)", "")

@@ -36,7 +36,7 @@ func TestOT25_AWriteWithoutATokenLandsOnTheNextIncarnation(t *testing.T) {
 		Answers: "#13",
 	}, func(l *lab.Lab) {
 		table := l.Table("write", "answer", "transactions", "uid before", "uid written to")
-		var last overtaken
+		var last overtakenWrite
 		for _, write := range []struct {
 			name  string
 			color string // that is stored in the end
@@ -60,23 +60,12 @@ func TestOT25_AWriteWithoutATokenLandsOnTheNextIncarnation(t *testing.T) {
 		}
 		table.End()
 		l.Show("PUT configmaps/"+last.old.GetName()+", overtaken by a delete and a create", last.sent.Only(wire.Txn))
-
-		table = l.Table("delete, its answer lost, a rival takes the name, sent again", "answer", "the rival's object")
-		rivals, err := deleteTwice(l, l.Create("by-name", "color=red"))
-		l.Accepted(err, "the delete by name, sent again,")
-		l.Expect(!l.Exists(rivals), "it removes the rival's object", "that is there")
-		table.Row("by name", lab.AnswerLine(err), "is gone")
-		old := l.Create("with-the-uid", "color=red")
-		rivals, err = deleteTwice(l, old, lab.UID(old))
-		l.Refused(err, "the delete with the uid, sent again,", lab.Refusal{Code: 409, Reason: metav1.StatusReasonConflict})
-		l.Expect(l.Exists(rivals), "the uid keeps the delete away from the rival's object", "that is gone")
-		table.Row("with the uid", lab.AnswerLine(err), "is there")
-		table.End()
+		deletesSentAgain(l)
 	})
 }
 
-// overtaken is a write that was overtaken by a delete and a create under the same name.
-type overtaken struct {
+// overtakenWrite is a write that was overtaken by a delete and a create under the same name.
+type overtakenWrite struct {
 	old, next, written *lab.Object
 	err                error
 	sent               wire.Requests
@@ -84,8 +73,8 @@ type overtaken struct {
 }
 
 // overtakeByARecreate has a rival delete and create an object anew while a write to it is on its way.
-func overtakeByARecreate(l *lab.Lab, name string, write func(old *lab.Object) (*lab.Object, error)) overtaken {
-	w := overtaken{old: l.Create(name, "color=red")}
+func overtakeByARecreate(l *lab.Lab, name string, write func(old *lab.Object) (*lab.Object, error)) overtakenWrite {
+	w := overtakenWrite{old: l.Create(name, "color=red")}
 	l.Settle(w.old)
 	send := func() (err error) {
 		w.written, err = write(w.old)
@@ -100,6 +89,21 @@ func overtakeByARecreate(l *lab.Lab, name string, write func(old *lab.Object) (*
 		}
 	}
 	return w
+}
+
+// deletesSentAgain are two deletes that are sent again after a rival took the name.
+func deletesSentAgain(l *lab.Lab) {
+	table := l.Table("delete, its answer lost, a rival takes the name, sent again", "answer", "the rival's object")
+	rivals, err := deleteTwice(l, l.Create("by-name", "color=red"))
+	l.Accepted(err, "the delete by name, sent again,")
+	l.Expect(!l.Exists(rivals), "it removes the rival's object", "that is there")
+	table.Row("by name", lab.AnswerLine(err), "is gone")
+	old := l.Create("with-the-uid", "color=red")
+	rivals, err = deleteTwice(l, old, lab.UID(old))
+	l.Refused(err, "the delete with the uid, sent again,", lab.Refusal{Code: 409, Reason: metav1.StatusReasonConflict})
+	l.Expect(l.Exists(rivals), "the uid keeps the delete away from the rival's object", "that is gone")
+	table.Row("with the uid", lab.AnswerLine(err), "is there")
+	table.End()
 }
 
 // deleteTwice deletes an object and loses the answer; a rival takes the name, and the same delete is sent again.
