@@ -26,7 +26,8 @@ func TestOneAnswerOfOneClientIsBentOnItsWay(t *testing.T) {
 	l.GatewayAnswers("eve", http.StatusServiceUnavailable, 1)
 	n := new(served)
 	send := func(who, verb string) (string, error) {
-		q, err := http.NewRequestWithContext(t.Context(), verb, "http://server/api/v1/namespaces/ot21c-1/configmaps/shelf", nil)
+		const shelf = "http://server/api/v1/namespaces/ot21c-1/configmaps/shelf"
+		q, err := http.NewRequestWithContext(t.Context(), verb, shelf, nil)
 		require.NoError(t, err)
 		resp, err := l.Wire.Transport(who)(n).RoundTrip(q)
 		if err != nil {
