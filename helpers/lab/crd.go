@@ -69,13 +69,13 @@ func (l *Lab) CustomResource(subresources ...string) Kind {
 		_ = client.TryDelete(def.GetName())
 	})
 	l.backdate(client, l.established(client, made))
-	l.Served(k)
+	l.served(k)
 	return k
 }
 
 // established waits until kube-apiserver says that it serves a custom resource.
 func (l *Lab) established(client *Client, def *Object) *Object {
-	w, err := client.TryWatch(metav1.ListOptions{
+	w, err := client.tryWatch(metav1.ListOptions{
 		ResourceVersion: "0", FieldSelector: "metadata.name=" + def.GetName(),
 	})
 	l.Step(err, "watching "+def.GetName())
@@ -116,13 +116,13 @@ func (l *Lab) backdate(client *Client, def *Object) {
 	l.Step(err, "backdating "+def.GetName())
 }
 
-// Served waits until kube-apiserver answers a list of a kind, and has its cache of it ready.
-func (l *Lab) Served(k Kind) {
+// served waits until kube-apiserver answers a list of a kind, and has its cache of it ready.
+func (l *Lab) served(k Kind) {
 	client := l.quiet().Of(k)
 	var last error
 	err := wait.PollUntilContextCancel(l.ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) {
 		// Sent once: client-go would wait a second after each 429 by itself.
-		_, last = client.TryGetOnce("", "")
+		last = client.getOnce("", "")
 		if last == nil || IsNotFound(last) || apierrors.IsTooManyRequests(last) {
 			return last == nil, nil
 		}
@@ -142,7 +142,7 @@ func (l *Lab) RestartCache(k Kind) int64 {
 		`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/description","value":"the same, but described"}]`)
 	l.Step(err, "changing the definition of "+name)
 	err = wait.PollUntilContextCancel(l.ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) {
-		_, err := l.quiet().Of(k).TryGetOnce("", "")
+		err := l.quiet().Of(k).getOnce("", "")
 		for _, r := range l.Wire.Tape().Since(from) {
 			if r.Method == wire.Watch && r.Key == k.StoragePrefix() {
 				return err == nil, nil

@@ -233,9 +233,3 @@ func Token(o *Object) metav1.DeleteOptions {
 	rv := o.GetResourceVersion()
 	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &rv}}
 }
-
-// ShortUID is the beginning of an object's uid: enough to tell two apart on a page.
-func ShortUID(o *Object) string {
-	uid := string(o.GetUID())
-	return uid[:min(8, len(uid))]
-}
