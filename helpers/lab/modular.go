@@ -23,13 +23,6 @@ func (l *Lab) TryReset(m, a int64) (Labels, error) {
 	return c, nil
 }
 
-// Reset resets the modular lab to m and a.
-func (l *Lab) Reset(m, a int64) Labels {
-	c, err := l.TryReset(m, a)
-	l.Step(err, "resetting the modular lab")
-	return c
-}
-
 // BendLabels has the modular lab count in another way: the world in which its labels are something else.
 func (l *Lab) BendLabels(bend func(c Labels, m int64) Labels) { l.bentLabels = bend }
 
