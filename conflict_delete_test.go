@@ -31,7 +31,7 @@ func TestCF8e_ADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
 			world.EtcdKeepsTheOldValue.Shows(`color=red is stored`),
 			world.EtcdDeletesNothingOf("shelf").Shows(`its key is still in etcd`),
 		},
-		Read:    source.Func(registryStore, "markAsDeleting"),
+		Read:    source.Decl(registryStore, "markAsDeleting"),
 		Answers: "#39 #40 #41",
 	}, func(l *lab.Lab) {
 		const hold = "modrev.example/hold"
@@ -84,7 +84,7 @@ func TestCF9_ADeleteCanSayWhatItMeans(t *testing.T) {
 			world.DeletesLose("resourceVersion").Shows(`the delete of the version that was read was accepted`),
 			world.DeletesCarryTheVersion.Shows(`the delete by uid was refused: 409`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/rest", "BeforeDelete"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/registry/rest", "BeforeDelete"),
 		Answers: "#13 #14",
 	}, func(l *lab.Lab) {
 		table := l.Table("delete of", "precondition", "answer", "object after it")
@@ -135,7 +135,7 @@ func TestCF9b_ADeleteIsComparedAndRetriedLikeAnUpdate(t *testing.T) {
 			world.DeletesCarryTheUID.Shows(`the overtaken delete of this name was refused: 409`),
 			world.DeletesCarryTheVersion.Shows(`the overtaken delete of this uid was refused: 409`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).conditionalDelete"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).conditionalDelete"),
 	}, func(l *lab.Lab) {
 		table := l.Table("a delete of", "is overtaken by", "transactions", "answer", "object after it")
 		var shown wire.Requests
@@ -202,7 +202,7 @@ func TestCF12_RemovingTheLastFinalizerDoesNotHonourTheToken(t *testing.T) {
 			world.EtcdDeletesNothingOf("shelf").Shows(`overtaken by a patch: it stands`),
 			world.ServerCountsItself.Shows(`the answer shows 10\d\d`),
 		},
-		Read: source.Func(registryStore, "(*Store).deleteWithoutFinalizers"),
+		Read: source.Decl(registryStore, "(*Store).deleteWithoutFinalizers"),
 	}, func(l *lab.Lab) {
 		table := l.Table("the last finalizer is removed, overtaken by", "answer", "its token", "the token sent", "object after it")
 		var shown wire.Requests
@@ -234,7 +234,7 @@ func TestCF12b_TheUIDProtectsTheNextIncarnationFromALateFinalizer(t *testing.T) 
 		AlsoFalseIf: []world.World{
 			world.EtcdDeletesNothingOf("shelf").Shows(`^it stands$`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/registry/rest", "(*defaultUpdatedObjectInfo).Preconditions"),
+		Read: source.Decl("k8s.io/apiserver/pkg/registry/rest", "(*defaultUpdatedObjectInfo).Preconditions"),
 	}, func(l *lab.Lab) {
 		asRead := func(o *lab.Object) *lab.Object { return o }
 		marked, seen, _, err := l.RaceForTheLastFinalizer(true, asRead)

@@ -30,7 +30,7 @@ func TestCF7_AFailedTestOfAJSONPatchIsInvalidAndNotAConflict(t *testing.T) {
 		AlsoFalseIf: []world.World{
 			world.ClientDropsTheTokenOf("JSON patch").Shows(`a patch that replaces the resourceVersion by a stale one was accepted`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*jsonPatcher).applyJSPatch"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "(*jsonPatcher).applyJSPatch"),
 		Answers: "#5",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
@@ -83,7 +83,7 @@ func TestCF7b_ATokenInAPatchIsAPreconditionInEveryFormat(t *testing.T) {
 			world.ClientDropsTheTokenOf("apply").Shows(`an apply with a stale token was accepted`),
 			world.ForceOverridesTheToken.Shows(`an apply with force with a stale token was accepted`),
 		},
-		Read:    source.Func(registryStore, "(*Store).Update"),
+		Read:    source.Decl(registryStore, "(*Store).Update"),
 		Answers: "#3 #21",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
@@ -123,7 +123,7 @@ func TestCF7c_PatchFormatsDifferInHowTheyMerge(t *testing.T) {
 			world.PatchesAreSentAs("deployments", "apply", "merge patch", types.MergePatchType).Shows(`^apply: the list becomes \[new\]`),
 			world.PatchesAreSentAs("shelves", "strategic merge patch", "merge patch", types.MergePatchType).Shows(`a strategic merge patch of a custom resource was accepted`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*smpPatcher).applyPatchToCurrentObject"),
+		Read: source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "(*smpPatcher).applyPatchToCurrentObject"),
 	}, func(l *lab.Lab) {
 		deployments := l.Of(lab.Deployment)
 		container := `{"name":"new","image":"registry.example/new:1"}`
@@ -168,7 +168,7 @@ func TestCF7d_ANullTokenIsNoToken(t *testing.T) {
 			world.PatchesSayNull.Shows(`a Shelf that does not mention it was refused: 422`),
 			world.EtcdKeepsTheOldValue.Shows(`metadata.labels.color is not stored`),
 		},
-		Read:    source.Func(registryStore, "(*Store).Update"),
+		Read:    source.Decl(registryStore, "(*Store).Update"),
 		Answers: "#36",
 	}, func(l *lab.Lab) {
 		shelves := l.Of(l.CustomResource())
@@ -220,7 +220,7 @@ func TestCF16_AnApplyCreatesWhatIsGoneUnlessItNamesTheUID(t *testing.T) {
 			world.RefusalsBecome(http.StatusConflict, http.StatusNotFound, metav1.StatusReasonNotFound).Shows(`it is: 404 NotFound: .*uid mismatch`),
 			world.ClientsSendTheUID.Shows(`the same apply without the uid was refused: 409`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*applyPatcher).createNewObject"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "(*applyPatcher).createNewObject"),
 		Answers: "#9",
 	}, func(l *lab.Lab) {
 		apply := func(meta string) (*lab.Object, error) {

@@ -39,7 +39,7 @@ func TestCF8_AConflictHasSeveralFaces(t *testing.T) {
 			world.ClientDropsTheUID.Shows(`the replace of what is gone, with uid: .* has been modified`),
 			world.EtcdIgnoresTheCompareOf("quota").Shows(`the create under a quota others write was accepted`),
 		},
-		Read:    source.Func("k8s.io/apimachinery/pkg/api/errors", "IsConflict"),
+		Read:    source.Decl("k8s.io/apimachinery/pkg/api/errors", "IsConflict"),
 		Answers: "#70",
 	}, func(l *lab.Lab) {
 		says := l.Table("request refused", "409, reason", "details", "cause")
@@ -117,7 +117,7 @@ func TestCF8b_NotEveryRefusalIsAConflict(t *testing.T) {
 			world.EveryPatchIsAMergePatch.Shows(`the patch, format not served was accepted`),
 			world.ServerCreatesWhatIsMissing.Shows(`the replace of what is gone was accepted`),
 		},
-		Read: source.Func("k8s.io/apimachinery/pkg/api/errors", "ReasonForError"),
+		Read: source.Decl("k8s.io/apimachinery/pkg/api/errors", "ReasonForError"),
 	}, func(l *lab.Lab) {
 		table := l.Table("refused", "code and reason", "recognised by", "the next step")
 		neighbour := func(what string, code int, reason metav1.StatusReason, next string, do func() error) wire.Requests {
@@ -173,7 +173,7 @@ func TestCF8c_TheChecksHaveAnOrder(t *testing.T) {
 			world.ClientMendsTheKeys("create").Shows(`a create, invalid, of a name that is taken: 409 AlreadyExists`),
 			world.EtcdIgnoresTheCompareOfACreate.Shows(`a create of a name that is taken was accepted`),
 		},
-		Read:    source.Func(registryStore, "(*Store).Update"),
+		Read:    source.Decl(registryStore, "(*Store).Update"),
 		Answers: "#32",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
@@ -240,7 +240,7 @@ func TestCF8d_AConflictMayBeAboutAnotherObjectThanYours(t *testing.T) {
 			world.RefusalsAreAbout("configmaps").Shows(`was refused: 409 Conflict about configmaps quota`),
 			world.ALibraryReadsFirst("create").Shows(`others are \[Range configmaps/`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/admission/plugin/resourcequota", "(*quotaEvaluator).checkQuotas"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/admission/plugin/resourcequota", "(*quotaEvaluator).checkQuotas"),
 		Answers: "#31",
 	}, func(l *lab.Lab) {
 		l.LimitConfigMaps(3, 3)
@@ -284,7 +284,7 @@ func TestCF8f_ANameOfOnesOwnAndAGeneratedOneCanClash(t *testing.T) {
 		AlsoFalseIf: []world.World{
 			world.RefusalsBecome(http.StatusConflict, http.StatusInternalServerError, metav1.StatusReasonServerTimeout).Shows(`it was refused: 500 ServerTimeout`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/rest", "CheckGeneratedNameError"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/registry/rest", "CheckGeneratedNameError"),
 		Answers: "#72",
 	}, func(l *lab.Lab) {
 		l.Create("shelf")
@@ -324,7 +324,7 @@ func TestCF8g_AnotherUIDIsAConflictThatLooksLikeAStorageError(t *testing.T) {
 			world.ClientDropsTheToken.Shows(`the replace with the old token was accepted`),
 			world.LibraryRemembersTheToken.Shows(`the replace with neither was refused: 409`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/storage", "(*Preconditions).Check"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage", "(*Preconditions).Check"),
 		Answers: "#11",
 	}, func(l *lab.Lab) {
 		old := l.Create("shelf", "color=red")

@@ -23,7 +23,7 @@ func TestOT27_ARetryRepeatsADecisionOrMakesItAnew(t *testing.T) {
 			"with a fresh token in its hand",
 		FalseIf:     world.ALibraryRepeatsTheChange.Shows(`the replayed decision gives 6`),
 		AlsoFalseIf: []world.World{world.ClientTransplantsTheToken.Shows(`adding 1 again gives 2`)},
-		Read:        source.Func("k8s.io/client-go/util/retry", "RetryOnConflict"),
+		Read:        source.Decl("k8s.io/client-go/util/retry", "RetryOnConflict"),
 		Answers:     "#2 #26",
 	}, func(l *lab.Lab) {
 		deployments := l.Of(lab.Deployment)
@@ -71,7 +71,7 @@ func TestOT27b_AClaimFencesAnActBeforeItIsDone(t *testing.T) {
 		FalseIf: world.ClientDropsTheToken.Shows(
 			`2 volumes were made`),
 		AlsoFalseIf: []world.World{world.ClientDropsTheTokenFor("act-first").Shows(`2 were made, and bob's is recorded`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+		Read:        source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
 		Answers:     "#75",
 	}, func(l *lab.Lab) {
 		workers := []string{"ann", "bob"}

@@ -40,7 +40,7 @@ func TestOT8_AReplaceFromAPartialViewDropsWhatItDoesNotKnow(t *testing.T) {
 			world.ClientKnowsNoSize.Shows(`size is not stored`),
 			world.APatchIsAState.Shows(`size is not stored`),
 		},
-		Read: source.Func("k8s.io/apimachinery/pkg/runtime", "DefaultUnstructuredConverter"),
+		Read: source.Decl("k8s.io/apimachinery/pkg/runtime", "DefaultUnstructuredConverter"),
 	}, func(l *lab.Lab) {
 		// oldShelf is the type of a client that was built before anybody thought of size.
 		type oldShelf struct {
@@ -85,12 +85,12 @@ func TestOT8b_ADiffIsMineOnlyAgainstTheCopyThatIRead(t *testing.T) {
 		Says: "a patch that a library computes holds only my change if it is the difference to the copy that I read; taken " +
 			"against a fresh reading, it takes back what others did meanwhile",
 		Why:     "to the diff, a field that my old copy lacks is a field that I removed",
-		FalseIf: world.AProxyDropsNulls.Shows(`size=3 is stored`),
+		FalseIf: world.NullsAreDropped.Shows(`size=3 is stored`),
 		AlsoFalseIf: []world.World{
 			world.APatchIsAState.Shows(`size is not stored`),
 			world.ClientDropsTheToken.Shows(`the patch that is a difference to a fresh reading was accepted`),
 		},
-		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/client", "MergeFrom"),
+		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "MergeFrom"),
 		Answers: "#17",
 	}, func(l *lab.Lab) {
 		api := l.Controller()
@@ -139,11 +139,11 @@ func TestOT9_AnUnconditionalPatchOfASharedListLosesAnEntry(t *testing.T) {
 			"more that they should have",
 		FalseIf: world.EveryPatchCarriesAToken.Shows(`bob's patch without a token was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
-			world.AppliesAreMergePatches.Shows(`stored: \[Filled\]`),
+			world.PatchesAreSentAs("deployments", "apply", "merge patch", types.MergePatchType).Shows(`stored: \[Filled\]`),
 			world.APatchMergesConditions.Shows(`stored: Painted, Filled`),
 			world.ClientDropsTheToken.Shows(`bob's patch with a token was accepted`),
 		},
-		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptimisticLock"),
+		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptimisticLock"),
 		Answers: "#15",
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource("status")
@@ -207,9 +207,9 @@ func TestOT9b_ALostFinalizerLetsTheObjectGoTooEarly(t *testing.T) {
 		AlsoFalseIf: []world.World{
 			world.ClientDropsTheToken.Shows(`bob's patch with the lock was accepted`),
 			world.EveryPatchIsAMergePatch.Shows(`they leave \[bob\S+\] and \[bob\S+\]`),
-			world.AProxyDropsNulls.Shows(`a get of the object was accepted`),
+			world.NullsAreDropped.Shows(`a get of the object was accepted`),
 		},
-		Read: source.Func("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "AddFinalizer"),
+		Read: source.Decl("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "AddFinalizer"),
 	}, func(l *lab.Lab) {
 		table := l.Table("ann and bob add a finalizer with", "ann", "bob", "finalizers then")
 		finalize := func(with, name string, from func(read client.Object) client.Patch) error {
@@ -260,7 +260,7 @@ func TestOT29_TwoPatchesFromOneCopyLeaveWhatNobodyWanted(t *testing.T) {
 			"who applies all of it",
 		FalseIf:     world.EveryPatchCarriesAToken.Shows(`the second patch was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{world.APatchIsAState.Shows(`size is not stored`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*jsonPatcher).applyPatchToCurrentObject"),
+		Read:        source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "(*jsonPatcher).applyPatchToCurrentObject"),
 		Answers:     "#73",
 	}, func(l *lab.Lab) {
 		l.Create("shelf", "color=red")
@@ -290,7 +290,7 @@ func TestOT10_ApplyKnowsWhoOwnsAFieldAndRetryingDoesNotChangeThat(t *testing.T) 
 			"and the causes tell them apart",
 		FalseIf:     world.EveryApplyIsForced.Shows(`bob's apply of ann's fields was accepted`),
 		AlsoFalseIf: []world.World{world.RefusalsLoseTheirCauses.Shows(`the causes are \[\]`)},
-		Read:        source.Func("k8s.io/apimachinery/pkg/util/managedfields/internal", "NewConflictError"),
+		Read:        source.Decl("k8s.io/apimachinery/pkg/util/managedfields/internal", "NewConflictError"),
 		Answers:     "#22",
 	}, func(l *lab.Lab) {
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
@@ -347,7 +347,7 @@ func TestOT10b_OwnersAreToldApartByManagerAndOperation(t *testing.T) {
 			world.RefusalsLoseTheirCauses.Shows(`it is: Apply failed with 1 conflict`),
 			world.OwnersAreNotSent.Shows(`ann's apply after the upgrade was refused: 409 Conflict`),
 		},
-		Read:    source.Func("k8s.io/client-go/util/csaupgrade", "UpgradeManagedFields"),
+		Read:    source.Decl("k8s.io/client-go/util/csaupgrade", "UpgradeManagedFields"),
 		Answers: "#50 #51",
 	}, func(l *lab.Lab) {
 		configMaps := l.As("ann").Typed().CoreV1().ConfigMaps(l.Namespace)
@@ -404,7 +404,7 @@ func TestOT10c_AStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *testing.T
 			world.ForceOverridesTheToken.Shows(`the forced apply with a stale token was accepted`),
 			world.RefusalsLoseTheirCauses.Shows(`the causes are \[\]`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
 		Answers: "#21",
 	}, func(l *lab.Lab) {
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
@@ -446,7 +446,7 @@ func TestOT30_AnApplyWithoutATokenLosesNoRace(t *testing.T) {
 			"another object, such as a quota (CF8d), and then details.kind says so",
 		FalseIf:     world.EveryPatchCarriesAToken.Shows(`the overtaken apply was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{world.EtcdIgnoresTheCompare.Shows(`size is not stored`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Read:        source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers:     "#20",
 	}, func(l *lab.Lab) {
 		l.Rival().Create("shelf", "color=red")
@@ -472,7 +472,7 @@ func TestOT31_AnApplyThatRepeatsItselfWritesNothing(t *testing.T) {
 			"managedFields alone is no reason to write",
 		Why:     "a controller may apply all it wants in every reconcile; only what differs costs a write and wakes watchers",
 		FalseIf: world.StoredInAnotherEncoding.Shows(`the apply, years later, cost etcd: 1 Range, 1 Txn`),
-		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager", "IgnoreManagedFieldsTimestampsTransformer"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager", "IgnoreManagedFieldsTimestampsTransformer"),
 		Answers: "#54",
 	}, func(l *lab.Lab) {
 		shelves := l.Of(l.CustomResource())
@@ -510,7 +510,7 @@ func TestOT11_ForceTakesOwnershipAndIsNoRetry(t *testing.T) {
 			world.TheFightIsOver.Shows(`there were 3 writes`),
 			world.StoredInAnotherEncoding.Shows(`there were 9 writes`),
 		},
-		Read: source.Func("sigs.k8s.io/structured-merge-diff/v6/merge", "(*Updater).Apply"),
+		Read: source.Decl("sigs.k8s.io/structured-merge-diff/v6/merge", "(*Updater).Apply"),
 	}, func(l *lab.Lab) {
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
 		table := l.Table("who does what", "answer", "color", "owner of color", "storage writes")
@@ -564,7 +564,7 @@ func TestOT12_GivingAFieldUpEndsTheFight(t *testing.T) {
 			world.NoApplyIsForced.Shows(`the controller's forced apply was refused: 409 Conflict`),
 			world.ATemplateHasReplicas.Shows(`the controller's apply without replicas was refused: 409 Conflict`),
 		},
-		Read:    source.Func("k8s.io/kubernetes/pkg/registry/apps/deployment/storage", "(*ScaleREST).Update"),
+		Read:    source.Decl("k8s.io/kubernetes/pkg/registry/apps/deployment/storage", "(*ScaleREST).Update"),
 		Answers: "#52",
 	}, func(l *lab.Lab) {
 		controller := l.As("controller").Typed().AppsV1().Deployments(l.Namespace)
@@ -616,7 +616,7 @@ func TestOT12b_WhatItsOnlyOwnerLeavesOutFallsBackToTheDefault(t *testing.T) {
 			"out",
 		FalseIf:     world.ACoOwner(lab.Deployment, "alone", "controller", "replicas=3").Shows(`replicas=3 is stored`),
 		AlsoFalseIf: []world.World{world.TheScalerAppliesNothing.Shows(`replicas=1 is stored`)},
-		Read:        source.Func("k8s.io/apimachinery/pkg/util/managedfields/internal", "(*structuredMergeManager).Apply"),
+		Read:        source.Decl("k8s.io/apimachinery/pkg/util/managedfields/internal", "(*structuredMergeManager).Apply"),
 		Answers:     "#52",
 	}, func(l *lab.Lab) {
 		table := l.Table("who applies what", "answer", "replicas", "owners of replicas")

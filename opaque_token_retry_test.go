@@ -38,7 +38,7 @@ func TestOT4_ToRetryIsToReadAgainAndDecideAgain(t *testing.T) {
 			world.ClientDropsTheToken.Shows(`the counter says 1`),
 			world.SomebodyIsAlwaysFaster("counter").Shows(`each of the three additions was refused: 409 Conflict`),
 		},
-		Read:    source.Func("k8s.io/client-go/util/retry", "RetryOnConflict"),
+		Read:    source.Decl("k8s.io/client-go/util/retry", "RetryOnConflict"),
 		Answers: "#74 #77",
 	}, func(l *lab.Lab) {
 		l.Create("counter", "n=0")
@@ -98,7 +98,7 @@ func TestOT5_AFreshTokenOnAStaleBodyDefeatsTheCheck(t *testing.T) {
 			world.ClientDropsTheToken.Shows(`the replace with its own token was accepted`),
 			world.AProxyMergesReplaces.Shows(`size=3 is stored`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
 		Answers: "#1",
 	}, func(l *lab.Lab) {
 		l.Rival().Create("shelf", "color=red")
@@ -135,7 +135,7 @@ func TestOT5b_ARenewedTokenRepeatsAStaleDecision(t *testing.T) {
 			world.ClientDropsTheToken.Shows(`the patch that was decided on 1 was accepted`),
 			world.SomebodyIsFasterAt(3, http.MethodPatch, "shelf").Shows(`the patch that was decided anew was refused: 409 Conflict`),
 		},
-		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptions"),
+		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptions"),
 		Answers: "#2 #26",
 	}, func(l *lab.Lab) {
 		api := l.Controller()
@@ -182,7 +182,7 @@ func TestOT6_ARetryIsBoundedAndReportsWhatDoesNotGoAway(t *testing.T) {
 		Why: "contention that does not go away means that others keep writing the same object, perhaps other fields of it " +
 			"(OT14), or that one's own cache lags (OT16); spinning on it in silence ends neither",
 		FalseIf: world.ClientDropsTheToken.Shows(`attempts: 1; returned: no error`),
-		Read:    source.Func("k8s.io/client-go/util/retry", "OnError"),
+		Read:    source.Decl("k8s.io/client-go/util/retry", "OnError"),
 	}, func(l *lab.Lab) {
 		l.Create("shelf", "color=red")
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
@@ -222,7 +222,7 @@ func TestOT6b_TheReadingBelongsInsideTheRetry(t *testing.T) {
 		Why:         "a token that was refused once is refused for as long as the object exists: the version that it names does not come back",
 		FalseIf:     world.ClientTransplantsTheToken.Shows(`the reading outside: 1; in the end: no error`),
 		AlsoFalseIf: []world.World{world.SomebodyIsAlwaysFaster("shelf").Shows(`attempts with the reading inside: 5; in the end: 409 Conflict`)},
-		Read:        source.Func("k8s.io/client-go/util/retry", "RetryOnConflict"),
+		Read:        source.Decl("k8s.io/client-go/util/retry", "RetryOnConflict"),
 		Answers:     "#23",
 	}, func(l *lab.Lab) {
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
@@ -278,7 +278,7 @@ func TestOT6c_TheReadingOfARetryMustNotComeFromAStaleCache(t *testing.T) {
 			"so read live after a conflict, or come back later",
 		FalseIf:     world.AProxyStripsTheRevision.Shows(`readings from the cache: 1; in the end: no error`),
 		AlsoFalseIf: []world.World{world.AProxyKeepsAnswers.Shows(`attempts with live readings: 5; in the end: 409 Conflict`)},
-		Read:        source.Func("k8s.io/client-go/util/retry", "DefaultRetry"),
+		Read:        source.Decl("k8s.io/client-go/util/retry", "DefaultRetry"),
 		Answers:     "#24",
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource()
@@ -327,7 +327,7 @@ func TestOT6d_ACancelledRetryEndsAndTheContextSaysWhy(t *testing.T) {
 			"came before, so it is the context that has to be asked; wait.ExponentialBackoffWithContext reports it by itself",
 		Why:     "who is told of a conflict tries again later; who is told of the cancellation does not",
 		FalseIf: world.ClientDropsTheToken.Shows(`attempts: 1; returned: no error`),
-		Read:    source.Func("k8s.io/client-go/util/retry", "OnError"),
+		Read:    source.Decl("k8s.io/client-go/util/retry", "OnError"),
 	}, func(l *lab.Lab) {
 		l.Create("shelf", "color=red")
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
@@ -399,7 +399,7 @@ func TestOT7_BackoffWithChanceProtectsTheServer(t *testing.T) {
 			world.SomebodyIsAlwaysFaster("in-step").Shows(`refused without backoff 28, in step 64`),
 			world.ClientDropsTheToken.Shows(`the counter says 1, 0 gave up`),
 		},
-		Read: source.Func("k8s.io/apimachinery/pkg/util/wait", "Jitter"),
+		Read: source.Decl("k8s.io/apimachinery/pkg/util/wait", "Jitter"),
 	}, func(l *lab.Lab) {
 		const writers = 8
 		chance := rand.New(rand.NewPCG(7, 7)) // the same chance in every run
@@ -437,7 +437,7 @@ func TestOT28_CreateOrUpdateReportsTheRaceItLost(t *testing.T) {
 		Why:         "its function must be one that can be run again on the next reading, which is what a reconciler does anyway",
 		FalseIf:     world.ClientDropsTheToken.Shows(`the raced CreateOrUpdate was accepted`),
 		AlsoFalseIf: []world.World{world.SomebodyIsAlwaysFaster("shelf").Shows(`the next was refused: 409 Conflict`)},
-		Read:        source.Func("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "CreateOrUpdate"),
+		Read:        source.Decl("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "CreateOrUpdate"),
 	}, func(l *lab.Lab) {
 		api := l.Controller()
 		table := l.Table("CreateOrUpdate", "result", "answer", "to etcd", "stored")

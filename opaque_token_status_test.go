@@ -33,7 +33,7 @@ func TestOT13_TheDefinitionSaysWhetherStatusHasADoorOfItsOwn(t *testing.T) {
 			world.StoredInAnotherEncoding.Shows(`\["rv" "rv gen"\] moved`),
 			world.NoStatusMeansTheObject.Shows(`\["rv" "rv gen"\] moved`),
 		},
-		Read:    source.Func("k8s.io/apiextensions-apiserver/pkg/registry/customresource", "customResourceStrategy.PrepareForUpdate"),
+		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/registry/customresource", "customResourceStrategy.PrepareForUpdate"),
 		Answers: "#44 #47",
 	}, func(l *lab.Lab) {
 		with, without := l.CustomResource("status"), l.CustomResource()
@@ -91,7 +91,7 @@ func TestOT14_SpecAndStatusShareOneToken(t *testing.T) {
 			world.StatusNeedsNoToken.Shows(`the controller's write of the status was accepted`),
 			world.EveryPatchCarriesAToken.Shows(`a patch of a field that only the controller writes was refused: 409 Conflict`),
 		},
-		Read:    source.Func("k8s.io/kubernetes/pkg/registry/apps/deployment/storage", "(*StatusREST).Update"),
+		Read:    source.Decl("k8s.io/kubernetes/pkg/registry/apps/deployment/storage", "(*StatusREST).Update"),
 		Answers: "#46",
 	}, func(l *lab.Lab) {
 		human := l.As("human").Typed().AppsV1().Deployments(l.Namespace)
@@ -141,7 +141,7 @@ func TestOT15_AChangedTokenIsNoChangeOfDesiredState(t *testing.T) {
 		Why: "a controller that acts on every new resourceVersion answers its own status writes; one that looks at " +
 			"generation sees no change of a ConfigMap, ever: compare what you own",
 		FalseIf: world.AProxyTouchesTheSpec.Shows(`a label on the Deployment: .* the predicate passes it`),
-		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/predicate", "TypedGenerationChangedPredicate.Update"),
+		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/predicate", "TypedGenerationChangedPredicate.Update"),
 		Answers: "#45 #56",
 	}, func(l *lab.Lab) {
 		table := l.Table("change", "resourceVersion", "generation", "spec or data", "predicate")

@@ -25,7 +25,7 @@ func TestOT1_ANameLocatesAndTheUIDTellsIncarnationsApart(t *testing.T) {
 			"same place holds another object",
 		Why:     "what was learned about an object, or decided for it, does not hold for its namesake",
 		FalseIf: world.UIDsBelongToNames.Shows(`both have the uid [0-9a-f-]+`),
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/rest", "FillObjectMetaSystemFields"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/registry/rest", "FillObjectMetaSystemFields"),
 	}, func(l *lab.Lab) {
 		first := l.Create("shelf", "color=red")
 		l.Delete("shelf")
@@ -54,7 +54,7 @@ func TestOT2_WhatIsRememberedByNameGoesToTheNextIncarnation(t *testing.T) {
 		Why:         "bob must not get ann's disk because his shelf has the name that hers had",
 		FalseIf:     world.UIDsBelongToNames.Shows(`by its uid bob's shelf is given ann's disk`),
 		AlsoFalseIf: []world.World{world.TheNextOwnerAdopts.Shows(`IsControlledBy says that they are bob's`)},
-		Read:        source.Func("k8s.io/apimachinery/pkg/apis/meta/v1", "IsControlledBy"),
+		Read:        source.Decl("k8s.io/apimachinery/pkg/apis/meta/v1", "IsControlledBy"),
 	}, func(l *lab.Lab) {
 		anns := l.Create("shelf", "owner=ann")
 		byName := map[string]string{anns.GetNamespace() + "/" + anns.GetName(): "ann's disk"}
@@ -100,7 +100,7 @@ func TestOT3_ResourceVersionGenerationAndUIDMoveApart(t *testing.T) {
 		Why: "who takes one for another either misses changes (generation, of a ConfigMap) or acts on changes that mean " +
 			"nothing to him (resourceVersion)",
 		FalseIf: world.AProxyTouchesTheSpec.Shows(`a label on a Deployment moved: rv gen`),
-		Read:    source.Func("k8s.io/apiextensions-apiserver/pkg/registry/customresource", "customResourceStrategy.PrepareForUpdate"),
+		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/registry/customresource", "customResourceStrategy.PrepareForUpdate"),
 		Answers: "#44 #45",
 	}, func(l *lab.Lab) {
 		kinds := []struct {
