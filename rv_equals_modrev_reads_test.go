@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -92,21 +93,21 @@ func TestRV7_AListsResourceVersionIsWhereAWatchGoesOn(t *testing.T) {
 
 		ofAPI := shelves.Watch(from).Until(last.GetResourceVersion())
 		below := shelves.Kind().KeyOf(l.Namespace, "")
-		ofEtcd := l.WatchEtcd(below, numberOf(from)).Until(number(last))
+		ofEtcd := etcdEvents(l, below, numberOf(from), number(last))
 
 		table := l.Table("event of the API", "resourceVersion", "event of etcd", "mod_revision")
 		revisions := make([]int64, len(ofEtcd))
 		for i, ev := range ofEtcd {
-			revisions[i] = ev.ModRevision
+			revisions[i] = ev.Kv.ModRevision
 			if i < len(ofAPI) {
-				table.Row(ofAPI[i].Type+" "+ofAPI[i].Name, ofAPI[i].ResourceVersion, ev.Type, ev.ModRevision)
+				table.Row(ofAPI[i].Type+" "+ofAPI[i].Name, ofAPI[i].ResourceVersion, ev.Type, ev.Kv.ModRevision)
 			}
 		}
 		table.End()
 
 		l.Equal("the number of etcd's events after the list", len(ofEtcd), 5)
 		l.Equal("the list of revisions that the watch delivered", revisionsOf(ofAPI), revisions)
-		l.Equal("etcd's fourth event", ofEtcd[3].Type, "DELETE")
+		l.Equal("etcd's fourth event", ofEtcd[3].Type, clientv3.EventTypeDelete)
 		l.Equal("the API's event under the same revision", ofAPI[3].Type, "DELETED")
 	})
 }

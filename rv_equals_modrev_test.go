@@ -4,6 +4,7 @@
 package modrev
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -413,8 +414,8 @@ func TestRV8_AnAcceptedPatchIsOneStorageWriteAndANoOpIsNone(t *testing.T) {
 		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#55",
 	}, func(l *lab.Lab) {
+		defer l.KeepHistory()()
 		shelf := l.Create("shelf", "color=red")
-		puts := l.WatchEtcd(l.Key(shelf), number(shelf))
 		table := l.Table("request", "answer", "to etcd", "storage writes", "version")
 		costs := func(cost, request string, send func() error) {
 			l.Settle(l.Peek("shelf"))
@@ -439,9 +440,8 @@ func TestRV8_AnAcceptedPatchIsOneStorageWriteAndANoOpIsNone(t *testing.T) {
 		})
 		table.End()
 
-		events := puts.Until(l.KV(shelf).ModRevision)
-		l.Expect(len(events) == 2, "etcd's own watch saw two PUT events, one for each accepted patch",
-			"etcd's watch saw %d events: %v", len(events), events)
+		events := etcdEvents(l, l.Key(shelf), number(shelf), l.KV(shelf).ModRevision)
+		l.Equal("the number of events that etcd's own watch saw", len(events), 2) // one for each accepted patch
 	})
 }
 
@@ -604,6 +604,25 @@ func revisionsOf(events []lab.WatchEvent) []int64 {
 		numbers[i] = numberOf(ev.ResourceVersion)
 	}
 	return numbers
+}
+
+// etcdEvents are the changes below a prefix as etcd's own watch tells them: those after one revision, up to the one at
+// another, which must come.
+func etcdEvents(l *lab.Lab, prefix string, after, last int64) []*clientv3.Event {
+	ctx, cancel := context.WithCancel(l.Context())
+	defer cancel()
+	var events []*clientv3.Event
+	for answer := range l.Etcd().Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(after+1)) {
+		require.NoError(l, answer.Err(), "watching etcd for changes below "+prefix)
+		for _, ev := range answer.Events {
+			events = append(events, ev)
+			if ev.Kv.ModRevision == last {
+				return events
+			}
+		}
+	}
+	require.Fail(l, "the watch ended", "waiting for etcd's event at revision %d", last)
+	return nil
 }
 
 // errorOf is the error of a call that also returns something else.
