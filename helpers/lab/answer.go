@@ -55,12 +55,6 @@ func HasCause(err error, cause metav1.CauseType) bool {
 	return apierrors.HasStatusCause(err, cause)
 }
 
-// ContinueOf is the continue token that a refusal brings along, "" if none.
-func ContinueOf(err error) string {
-	s, _ := statusOf(err)
-	return s.ListMeta.Continue
-}
-
 // Answered is the answer to the newest request of the lesson's clients as a table shows it, with the code of
 // a success: "201".
 func (l *Lab) Answered() string {

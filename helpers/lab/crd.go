@@ -11,8 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-
-	"modrev/helpers/wire"
 )
 
 // exampleDomain is the end of the API group of every custom resource in the book.
@@ -129,27 +127,4 @@ func (l *Lab) served(k Kind) {
 		return false, last
 	})
 	l.Step(err, fmt.Sprintf("waiting until %s is served (last answer: %v)", k.qualified(), last))
-}
-
-// RestartCache changes the definition of a custom resource in a way that does not matter, so that
-// kube-apiserver gives it a new storage with a new, younger cache, and returns the revision that the store
-// has then reached. What happened before that, the apiserver can only find out from etcd.
-func (l *Lab) RestartCache(k Kind) int64 {
-	client := l.quiet().Of(crd)
-	name := k.Resource + "." + k.Group
-	from := l.Wire.Tape().Now()
-	_, err := client.TryPatch(name, types.JSONPatchType,
-		`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/description","value":"the same, but described"}]`)
-	l.Step(err, "changing the definition of "+name)
-	err = wait.PollUntilContextCancel(l.ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) {
-		err := l.quiet().Of(k).getOnce("", "")
-		for _, r := range l.Wire.Tape().Since(from) {
-			if r.Method == wire.Watch && r.Key == k.StoragePrefix() {
-				return err == nil, nil
-			}
-		}
-		return false, nil
-	})
-	l.Step(err, "waiting until kube-apiserver watches etcd for "+name+" anew")
-	return l.Revision()
 }

@@ -119,11 +119,6 @@ func (l *Lab) Key(o *Object) string {
 	return kindOf(o).KeyOf(o.GetNamespace(), o.GetName())
 }
 
-// Prefix is the prefix of the keys in etcd of an object's kind in its namespace.
-func (l *Lab) Prefix(o *Object) string {
-	return kindOf(o).KeyOf(o.GetNamespace(), "")
-}
-
 // newObject makes an object of the kind with fields set.
 func (k Kind) newObject(namespace, name string, fields ...string) *Object {
 	o := &Object{Object: map[string]any{}}

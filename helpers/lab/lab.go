@@ -144,11 +144,7 @@ type KeyValue struct {
 
 // KV reads the key of an object from etcd. The lesson ends if the key does not exist.
 func (l *Lab) KV(o *Object) KeyValue {
-	return l.KVAt(l.Key(o))
-}
-
-// KVAt reads a key from etcd. The lesson ends if the key does not exist.
-func (l *Lab) KVAt(key string) KeyValue {
+	key := l.Key(o)
 	kv, ok := l.TryKVAt(key)
 	if !ok {
 		l.Stuck("reading "+key+" from etcd", errors.New("there is no such key"))
