@@ -294,7 +294,7 @@ func newSnapshot(l *lab.Lab, revision int64) *snapshot {
 	require.NoError(l, err, "making a client for discovery")
 	groups, err := restmapper.GetAPIGroupResources(discover)
 	require.NoError(l, err, "asking kube-apiserver what it serves")
-	api, err := dynamic.NewForConfig(l.Config("writer"))
+	api, err := dynamic.NewForConfig(l.As("writer").Config())
 	require.NoError(l, err, "making a client")
 	return &snapshot{
 		lab: l, revision: revision, kinds: restmapper.NewDiscoveryRESTMapper(groups), api: api,
