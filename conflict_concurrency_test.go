@@ -114,8 +114,8 @@ func TestCF13_AReplaceIsACompareAndSwapOnlyWithTheCallersOwnToken(t *testing.T) 
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF13", From: "D2 paragraph 2",
 		Says: "of all clients that saw the lock free and replace it with the token that they read, exactly one gets it",
-		Why: "a replace is compare-and-swap, and a lock needs nothing else; a library that renews the token by itself hands " +
-			"the lock to everybody, one after the other",
+		Why: "a replace is compare-and-swap, and a lock needs nothing else; a library that renews the token by itself " +
+			"hands the lock to everybody, one after the other",
 		FalseIf: world.LibraryRefreshesTheToken.Shows(`4 of 4 clients got the lock`),
 		Read:    source.Func(registryStore, "(*Store).Update"),
 		Answers: "#18",

@@ -21,10 +21,10 @@ import (
 func TestCF8e_ADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF8e", From: "+",
-		Says: "a delete of an object with a finalizer is an update that is answered with 200: the name stays taken, a create " +
-			"is 409 AlreadyExists, the object can still be written, and only new finalizers are refused, with 422",
-		Why: "200 for a delete does not mean gone; and \"Forbidden\" in the text of that 422 is about a field and has nothing " +
-			"to do with rights",
+		Says: "a delete of an object with a finalizer is an update that is answered with 200: the name stays taken, a " +
+			"create is 409 AlreadyExists, the object can still be written, and only new finalizers are refused, with 422",
+		Why: "200 for a delete does not mean gone; and \"Forbidden\" in the text of that 422 is about a field and has " +
+			"nothing to do with rights",
 		FalseIf: world.FinalizersAreDropped.Shows(`a create under the name was accepted`),
 		AlsoFalseIf: []world.World{
 			world.DeletesAreDryRuns.Shows(`one more finalizer was accepted`),
@@ -124,8 +124,8 @@ func TestCF9_ADeleteCanSayWhatItMeans(t *testing.T) {
 func TestCF9b_ADeleteIsComparedAndRetriedLikeAnUpdate(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF9b", From: "D1 Expect 3; D2 paragraph 5",
-		Says: "a delete is a transaction with the same compare: overtaken, it is tried again on whatever stands there then, " +
-			"unless its preconditions forbid that",
+		Says: "a delete is a transaction with the same compare: overtaken, it is tried again on whatever stands there " +
+			"then, unless its preconditions forbid that",
 		Why: "even a delete that was right when the apiserver looked can hit a version, or an object, that nobody decided " +
 			"on; the precondition is checked anew after each failed compare",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the overtaken delete of one version was accepted`),
@@ -192,11 +192,11 @@ func TestCF9b_ADeleteIsComparedAndRetriedLikeAnUpdate(t *testing.T) {
 func TestCF12_RemovingTheLastFinalizerDoesNotHonourTheToken(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF12", From: "+",
-		Says: "warning: removing the last finalizer of an object that is being deleted is a delete, and it does not honour the " +
-			"token: a replace with the current token, overtaken by another write, is answered with 200 and the write is gone; " +
-			"overtaken by delete and create, a replace without a uid deletes the new object",
-		Why: "the token is compared once, and then the apiserver deletes with the uid as its only precondition, as often as " +
-			"it takes; a finalizer's last word is not protected as every other replace is",
+		Says: "warning: removing the last finalizer of an object that is being deleted is a delete, and it does not " +
+			"honour the token: a replace with the current token, overtaken by another write, is answered with 200 and the " +
+			"write is gone; overtaken by delete and create, a replace without a uid deletes the new object",
+		Why: "the token is compared once, and then the apiserver deletes with the uid as its only precondition, as often " +
+			"as it takes; a finalizer's last word is not protected as every other replace is",
 		FalseIf: world.ClientsSendTheUID.Shows(`overtaken by delete and create: 409 Conflict: .*UID in precondition`),
 		AlsoFalseIf: []world.World{
 			world.EtcdDeletesNothingOf("shelf").Shows(`overtaken by a patch: it stands`),
@@ -226,8 +226,8 @@ func TestCF12_RemovingTheLastFinalizerDoesNotHonourTheToken(t *testing.T) {
 func TestCF12b_TheUIDProtectsTheNextIncarnationFromALateFinalizer(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF12b", From: "+",
-		Says: "with the uid in the replace, removing the last finalizer cannot delete the next incarnation: 409; a write to " +
-			"the same incarnation is lost all the same",
+		Says: "with the uid in the replace, removing the last finalizer cannot delete the next incarnation: 409; a write " +
+			"to the same incarnation is lost all the same",
 		Why: "to send the object as it was read, uid included, is the safer way, and no safe one: let nothing depend on a " +
 			"last write to an object that is being deleted",
 		FalseIf: world.ClientDropsTheUID.Shows(`removing the last finalizer of an earlier incarnation was accepted`),

@@ -24,9 +24,9 @@ import (
 func TestCF8_AConflictHasSeveralFaces(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF8", From: "D2 paragraph 5",
-		Says: "409 has several faces: by reason, details.kind and causes a program tells a name in use, another manager's field, " +
-			"a delete whose precondition fails and a quota's conflict from a stale write; the message alone tells whether the " +
-			"name is being set free, and whether it is the token or the uid that is wrong",
+		Says: "409 has several faces: by reason, details.kind and causes a program tells a name in use, another " +
+			"manager's field, a delete whose precondition fails and a quota's conflict from a stale write; the message " +
+			"alone tells whether the name is being set free, and whether it is the token or the uid that is wrong",
 		Why: "each face needs another next step; a client that knows only \"409\" repeats what can never succeed, or gives " +
 			"up what would",
 		FalseIf: world.AGatewayHidesTheReason.Shows(`the create of a name in use: .* AlreadyExists, .* the server reported a conflict`),
@@ -108,8 +108,8 @@ func TestCF8_AConflictHasSeveralFaces(t *testing.T) {
 func TestCF8b_NotEveryRefusalIsAConflict(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF8b", From: "D2 paragraph 5",
-		Says: "what is not a conflict says so: no right is 403, no object 404, a bad object 422, a body that cannot be read " +
-			"400, a format that is not served 415; IsConflict is false for all of them",
+		Says: "what is not a conflict says so: no right is 403, no object 404, a bad object 422, a body that cannot be " +
+			"read 400, a format that is not served 415; IsConflict is false for all of them",
 		Why:     "none of these is cured by reading again and trying again; a retry loop around them spins for nothing",
 		FalseIf: world.EveryRefusalIsAConflict.Shows(`the replace without the right: 409 Conflict: .* is forbidden`),
 		AlsoFalseIf: []world.World{
@@ -158,9 +158,9 @@ func TestCF8b_NotEveryRefusalIsAConflict(t *testing.T) {
 func TestCF8c_TheChecksHaveAnOrder(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF8c", From: "+",
-		Says: "a request that is wrong in several ways gets one answer: rights are checked first, then the form of the body, " +
-			"in a replace the uid, in an apply field ownership, then the token, and validity last (to which the uid in a " +
-			"patch or an apply belongs); only a create is validated before its name is looked up",
+		Says: "a request that is wrong in several ways gets one answer: rights are checked first, then the form of the " +
+			"body, in a replace the uid, in an apply field ownership, then the token, and validity last (to which the uid " +
+			"in a patch or an apply belongs); only a create is validated before its name is looked up",
 		Why: "409 hides that the object is invalid, too, and 403 hides everything; and \"is the name taken?\" cannot be " +
 			"found out with an invalid object",
 		FalseIf: world.ClientDropsTheToken.Shows(`stale and invalid: 422 Invalid`),
@@ -277,8 +277,8 @@ func TestCF8d_AConflictMayBeAboutAnotherObjectThanYours(t *testing.T) {
 func TestCF8f_ANameOfOnesOwnAndAGeneratedOneCanClash(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF8f", From: "+",
-		Says: "a create that carries a name and a generateName uses the name, and when it is taken, it is 409 AlreadyExists; " +
-			"the text about a unique name does not make it a timeout",
+		Says: "a create that carries a name and a generateName uses the name, and when it is taken, it is 409 " +
+			"AlreadyExists; the text about a unique name does not make it a timeout",
 		Why:     "older servers said ServerTimeout here, and clients that trust it send the same create for ever",
 		FalseIf: world.ClientDropsTheName.Shows(`the create with a name that is taken was accepted`),
 		AlsoFalseIf: []world.World{
