@@ -281,7 +281,6 @@ func TestWhatAnErrorOfTheAPISays(t *testing.T) {
 	assert.Empty(t, Causes(stale(nil)))
 	assert.Equal(t, "token", ContinueOf(caused))
 	assert.Empty(t, ContinueOf(errBroken))
-	assert.Equal(t, "IsConflict", Predicates(caused))
 	assert.Equal(t, []string{"200", "409 Conflict", "the connection broke"}, []string{AnswerLine(nil), AnswerLine(caused), AnswerLine(errBroken)})
 	assert.Equal(t, []string{"200", "409 Conflict", "the connection broke", "another"},
 		[]string{RootCause(nil), RootCause(caused), RootCause(io.ErrUnexpectedEOF), RootCause(errors.New("another"))})
