@@ -58,7 +58,7 @@ func TestCF8_AConflictHasSeveralFaces(t *testing.T) {
 		shelf := l.Create("shelf", "color=red")
 		_, err := l.TryCreate("shelf")
 		show("create of a name in use", err)
-		l.CreateWithFinalizer("going", "modrev.example/hold")
+		createHeld(l, "going")
 		l.Delete("going")
 		_, err = l.TryCreate("going")
 		show("create of a name being set free", err)
@@ -91,8 +91,8 @@ func TestCF8_AConflictHasSeveralFaces(t *testing.T) {
 	})
 }
 
-// conflictFaces are the refusals of the requests in CF8, and the next step of a client. Refusals with one reason, kind in
-// their details and cause are alike to a program: only the words of the message tell them apart.
+// conflictFaces are the refusals of the requests in CF8, and the next step of a client. Refusals with the same reason,
+// kind and cause are alike to a program: only the words of the message tell them apart.
 var conflictFaces = map[string]struct {
 	reason         metav1.StatusReason
 	details, cause string
@@ -182,7 +182,8 @@ func TestCF8c_TheChecksHaveAnOrder(t *testing.T) {
 			world.ClientDropsTheTokenOf("apply").Shows(`an apply of another uid, stale: the answer is 422 Invalid, uid`),
 			world.ClientDropsTheTokenOf("merge patch").Shows(`a patch of another uid, stale: the answer is 422 Invalid, uid`),
 			world.AppliesLoseTheUID.Shows(`an apply of another uid was accepted`),
-			world.ClientMendsTheKeys("create").Shows(`a create, invalid, of a name that is taken: the answer is 409 AlreadyExists`),
+			world.ClientMendsTheKeys("create").Shows(
+				`a create, invalid, of a name that is taken: the answer is 409 AlreadyExists`),
 			world.EtcdIgnoresTheCompareOfACreate.Shows(`a create of a name that is taken was accepted`),
 		},
 		Read:    source.Func(registryStore, "(*Store).Update"),

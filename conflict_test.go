@@ -307,29 +307,32 @@ func TestCF4_AConflictingPatchRetriesAndAConflictingReplaceDoesNot(t *testing.T)
 	})
 }
 
-// There are three ways to write mine=new. Each sends the token that the object carries, if it carries one.
-
+// replaceMine, patchMine and applyMine are three ways to write mine=new. Each sends the token that the object carries,
+// if it carries one.
 func replaceMine(l *lab.Lab, o *lab.Object) error {
 	_, err := l.TryReplace(o, "mine=new")
 	return err
 }
 
 func patchMine(l *lab.Lab, o *lab.Object) error {
-	_, err := l.TryPatch(o.GetName(), types.MergePatchType, onlyMine(l, o))
+	_, err := l.TryPatch(o.GetName(), types.MergePatchType, onlyMine(o))
 	return err
 }
 
 func applyMine(l *lab.Lab, o *lab.Object) error {
-	_, err := l.TryPatchWith(o.GetName(), types.ApplyPatchType, onlyMine(l, o),
+	_, err := l.TryPatchWith(o.GetName(), types.ApplyPatchType, onlyMine(o),
 		metav1.PatchOptions{FieldManager: "applier", Force: new(true)})
 	return err
 }
 
 // onlyMine is the body of a patch of an object that says mine=new and nothing of other fields.
-func onlyMine(l *lab.Lab, o *lab.Object) string {
-	body, err := lab.WithToken(l.New(o.GetName(), "mine=new"), o.GetResourceVersion()).MarshalJSON()
-	require.NoError(l, err, "encoding a patch")
-	return string(body)
+func onlyMine(o *lab.Object) string {
+	token := ""
+	if o.GetResourceVersion() != "" {
+		token = fmt.Sprintf(`,"resourceVersion":%q`, o.GetResourceVersion())
+	}
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q%s},"data":{"mine":"new"}}`,
+		o.GetName(), token)
 }
 
 func TestCF4b_PatchesWithoutATokenNeverConflictHoweverManyWritersThereAre(t *testing.T) {
