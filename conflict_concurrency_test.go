@@ -35,7 +35,7 @@ func TestCF10_TwoApiserversCannotOverwriteEachOther(t *testing.T) {
 			world.AnswersAreOneTooHigh.Shows(`a replace with the token of the first was refused: 409`),
 			world.ClientDropsTheToken.Shows(`at the first apiserver, a replace with the old token was accepted`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
 		other := l.AtSecondAPIServer("other")
 		shelf := l.Create("shelf", "color=red")
@@ -73,7 +73,7 @@ func TestCF11_NoInterleavingOfConcurrentClientsBreaksIt(t *testing.T) {
 		Why: "so a client may reason as if requests came one after the other; without the compare, no order explains what " +
 			"the clients were told",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`no order of the \d+ requests for a explains every answer`),
-		Read:    source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
+		Read:    source.Decl("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
 	}, func(l *lab.Lab) {
 		store := l.Register(token.ConfigMap)
 		var history token.Recorder
@@ -115,8 +115,8 @@ func TestCF13_AReplaceIsACompareAndSwapOnlyWithTheCallersOwnToken(t *testing.T) 
 		Says: "of all clients that saw the lock free and replace it with the token that they read, exactly one gets it",
 		Why: "a replace is compare-and-swap, and a lock needs nothing else; a library that renews the token by itself " +
 			"hands the lock to everybody, one after the other",
-		FalseIf: world.LibraryRefreshesTheToken.Shows(`4 of 4 clients got the lock`),
-		Read:    source.Func(registryStore, "(*Store).Update"),
+		FalseIf: world.ClientTransplantsTheToken.Shows(`4 of 4 clients got the lock`),
+		Read:    source.Decl(registryStore, "(*Store).Update"),
 		Answers: "#18",
 	}, func(l *lab.Lab) {
 		const clients = 4
@@ -150,7 +150,7 @@ func TestCF14_WritersNeedNoLockToWriteOneObject(t *testing.T) {
 		AlsoFalseIf: []world.World{
 			world.SomebodyElseWrites("shelf", 64).Shows(`refusals: \[`),
 		},
-		Read:    source.Func(registryStore, "(*Store).Update"),
+		Read:    source.Decl(registryStore, "(*Store).Update"),
 		Answers: "#74",
 	}, func(l *lab.Lab) {
 		const writers = 8

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -30,7 +31,7 @@ func TestCF8e_ADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
 			world.EtcdKeepsTheOldValue.Shows(`color=red is stored`),
 			world.EtcdDeletesNothingOf("shelf").Shows(`its key is still in etcd`),
 		},
-		Read:    source.Func(registryStore, "markAsDeleting"),
+		Read:    source.Decl(registryStore, "markAsDeleting"),
 		Answers: "#39 #40 #41",
 	}, func(l *lab.Lab) {
 		shelf := createHeld(l, "shelf")
@@ -77,7 +78,9 @@ func TestCF8e_ADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
 func createHeld(l *lab.Lab, name string) *lab.Object {
 	o := l.New(name, "color=red")
 	o.SetFinalizers([]string{"modrev.example/hold"})
-	return l.CreateObject(o)
+	o, err := l.TryCreateObject(o)
+	require.NoError(l, err, "creating %s", name)
+	return o
 }
 
 // createMarked creates such an object and deletes it.
@@ -100,7 +103,7 @@ func TestCF9_ADeleteCanSayWhatItMeans(t *testing.T) {
 			world.DeletesLose("resourceVersion").Shows(`the delete of the version that was read was accepted`),
 			world.DeletesCarryTheVersion.Shows(`the delete by uid was refused: 409`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/rest", "BeforeDelete"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/registry/rest", "BeforeDelete"),
 		Answers: "#13 #14",
 	}, func(l *lab.Lab) {
 		table := l.Table("delete of", "precondition", "answer", "object after it")
@@ -158,7 +161,7 @@ func TestCF9b_ADeleteIsComparedAndRetriedLikeAnUpdate(t *testing.T) {
 			world.DeletesCarryTheUID.Shows(`the overtaken delete of this name was refused: 409`),
 			world.DeletesCarryTheVersion.Shows(`the overtaken delete of this uid was refused: 409`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).conditionalDelete"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).conditionalDelete"),
 	}, func(l *lab.Lab) {
 		patched := meanwhile{"a patch", 1, func(name string) { l.Rival().Set(name, "color=blue") }}
 		replaced := meanwhile{"delete and create", 2, func(name string) { l.Rival().Recreate(name, "color=blue") }}
@@ -223,7 +226,7 @@ func TestCF12_RemovingTheLastFinalizerDoesNotHonourTheToken(t *testing.T) {
 			world.EtcdDeletesNothingOf("shelf").Shows(`overtaken by a patch, the object stands`),
 			world.ServerCountsItself.Shows(`the version that the answer shows is 10\d\d`),
 		},
-		Read: source.Func(registryStore, "(*Store).deleteWithoutFinalizers"),
+		Read: source.Decl(registryStore, "(*Store).deleteWithoutFinalizers"),
 	}, func(l *lab.Lab) {
 		table := l.Table("the last finalizer is removed, overtaken by",
 			"answer", "its token", "the token sent", "object after it")
@@ -275,7 +278,7 @@ func TestCF12b_TheUIDProtectsTheNextIncarnationFromALateFinalizer(t *testing.T) 
 		AlsoFalseIf: []world.World{
 			world.EtcdDeletesNothingOf("shelf").Shows(`^overtaken by a patch, it stands$`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/registry/rest", "(*defaultUpdatedObjectInfo).Preconditions"),
+		Read: source.Decl("k8s.io/apiserver/pkg/registry/rest", "(*defaultUpdatedObjectInfo).Preconditions"),
 	}, func(l *lab.Lab) {
 		lamp := createMarked(l, "lamp")
 		seen, err := overtaken(l, lamp,

@@ -31,7 +31,7 @@ func TestCF7_AFailedTestOfAJSONPatchIsInvalidAndNotAConflict(t *testing.T) {
 			world.ClientDropsTheTokenOf("JSON patch").Shows(
 				`a patch that replaces the resourceVersion by a stale one was accepted`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*jsonPatcher).applyJSPatch"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "(*jsonPatcher).applyJSPatch"),
 		Answers: "#5",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
@@ -82,7 +82,7 @@ func TestCF7b_ATokenInAPatchIsAPreconditionInEveryFormat(t *testing.T) {
 			world.ClientDropsTheTokenOf("apply").Shows(`an apply with a stale token was accepted`),
 			world.ForceOverridesTheToken.Shows(`an apply with force with a stale token was accepted`),
 		},
-		Read:    source.Func(registryStore, "(*Store).Update"),
+		Read:    source.Decl(registryStore, "(*Store).Update"),
 		Answers: "#3 #21",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
@@ -134,7 +134,7 @@ func TestCF7c_PatchFormatsDifferInHowTheyMerge(t *testing.T) {
 			world.PatchesAreSentAs("shelves", "strategic merge patch", "merge patch", types.MergePatchType).
 				Shows(`a strategic merge patch of a custom resource was accepted`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*smpPatcher).applyPatchToCurrentObject"),
+		Read: source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "(*smpPatcher).applyPatchToCurrentObject"),
 	}, func(l *lab.Lab) {
 		deployments := l.Of(lab.Deployment)
 		container := `{"name":"new","image":"registry.example/new:1"}`
@@ -195,7 +195,7 @@ func TestCF7d_ANullTokenIsNoToken(t *testing.T) {
 			world.PatchesSayNull.Shows(`a Shelf that does not mention it was refused: 422`),
 			world.EtcdKeepsTheOldValue.Shows(`metadata.labels.color is not stored`),
 		},
-		Read:    source.Func(registryStore, "(*Store).Update"),
+		Read:    source.Decl(registryStore, "(*Store).Update"),
 		Answers: "#36",
 	}, func(l *lab.Lab) {
 		const null = `"resourceVersion":null,`
@@ -255,7 +255,7 @@ func TestCF16_AnApplyCreatesWhatIsGoneUnlessItNamesTheUID(t *testing.T) {
 				Shows(`was refused: 404 NotFound about configmaps shelf: .*uid mismatch`),
 			world.ClientsSendTheUID.Shows(`the same apply without the uid was refused: 409`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*applyPatcher).createNewObject"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "(*applyPatcher).createNewObject"),
 		Answers: "#9",
 	}, func(l *lab.Lab) {
 		table := l.Table("step", "answer", "uid after it")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,7 +41,7 @@ func TestCF8_AConflictHasSeveralFaces(t *testing.T) {
 				`the replace of what is gone, with uid was refused: .* has been modified`),
 			world.EtcdIgnoresTheCompareOf("quota").Shows(`the create under a quota others write was accepted`),
 		},
-		Read:    source.Func("k8s.io/apimachinery/pkg/api/errors", "IsConflict"),
+		Read:    source.Decl("k8s.io/apimachinery/pkg/api/errors", "IsConflict"),
 		Answers: "#70",
 	}, func(l *lab.Lab) {
 		says := l.Table("request refused", "409, reason", "details", "cause")
@@ -131,7 +132,7 @@ func TestCF8b_NotEveryRefusalIsAConflict(t *testing.T) {
 			world.EveryPatchIsAMergePatch.Shows(`the patch, format not served was accepted`),
 			world.ServerCreatesWhatIsMissing.Shows(`the replace of what is gone was accepted`),
 		},
-		Read: source.Func("k8s.io/apimachinery/pkg/api/errors", "ReasonForError"),
+		Read: source.Decl("k8s.io/apimachinery/pkg/api/errors", "ReasonForError"),
 	}, func(l *lab.Lab) {
 		stranger := l.AsUser("stranger")
 		shelf := l.Create("shelf", "color=red")
@@ -186,7 +187,7 @@ func TestCF8c_TheChecksHaveAnOrder(t *testing.T) {
 				`a create, invalid, of a name that is taken: the answer is 409 AlreadyExists`),
 			world.EtcdIgnoresTheCompareOfACreate.Shows(`a create of a name that is taken was accepted`),
 		},
-		Read:    source.Func(registryStore, "(*Store).Update"),
+		Read:    source.Decl(registryStore, "(*Store).Update"),
 		Answers: "#32",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
@@ -288,7 +289,7 @@ func TestCF8d_AConflictMayBeAboutAnotherObjectThanYours(t *testing.T) {
 			world.RefusalsAreAbout("configmaps").Shows(`was refused: 409 Conflict about configmaps quota`),
 			world.ALibraryReadsFirst("create").Shows(`others are \[Range configmaps/`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/admission/plugin/resourcequota", "(*quotaEvaluator).checkQuotas"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/admission/plugin/resourcequota", "(*quotaEvaluator).checkQuotas"),
 		Answers: "#31",
 	}, func(l *lab.Lab) {
 		quota := l.LimitConfigMaps(3, 3)
@@ -359,7 +360,7 @@ func TestCF8f_ANameOfOnesOwnAndAGeneratedOneCanClash(t *testing.T) {
 			world.RefusalsBecome(http.StatusConflict, http.StatusInternalServerError, metav1.StatusReasonServerTimeout).
 				Shows(`the create with a name that is taken was refused: 500 ServerTimeout`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/rest", "CheckGeneratedNameError"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/registry/rest", "CheckGeneratedNameError"),
 		Answers: "#72",
 	}, func(l *lab.Lab) {
 		l.Create("shelf")
@@ -372,7 +373,10 @@ func TestCF8f_ANameOfOnesOwnAndAGeneratedOneCanClash(t *testing.T) {
 		})
 		generated := l.New("")
 		generated.SetGenerateName("shelf-")
-		first, second := l.CreateObject(generated), l.CreateObject(generated)
+		first, err := l.TryCreateObject(generated)
+		require.NoError(l, err, "creating under a generated name")
+		second, err := l.TryCreateObject(generated)
+		require.NoError(l, err, "creating under a generated name")
 
 		table := l.Table("create with", "answer", "name")
 		table.Row("name and generateName, the name taken", taken.CodeAndReason(), "")
@@ -396,7 +400,7 @@ func TestCF8g_AnotherUIDIsAConflictThatLooksLikeAStorageError(t *testing.T) {
 			world.ClientDropsTheToken.Shows(`the replace with the old token was accepted`),
 			world.LibraryRemembersTheToken.Shows(`the replace with neither was refused: 409`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/storage", "(*Preconditions).Check"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage", "(*Preconditions).Check"),
 		Answers: "#11",
 	}, func(l *lab.Lab) {
 		old := l.Create("shelf", "color=red")

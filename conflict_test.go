@@ -42,7 +42,7 @@ func TestCF1_AStaleReplaceIsRefusedAndTheRivalsWriteSurvives(t *testing.T) {
 			world.AProxyForcesWhatIsRefused.Shows(`color=red is stored`),
 			world.RefusalsAreAbout("ConfigMap").Shows(`is ConfigMap shelf`),
 		},
-		Read: source.Func(registryStore, "(*Store).Update"),
+		Read: source.Decl(registryStore, "(*Store).Update"),
 	}, func(l *lab.Lab) {
 		read := l.Create("shelf", "color=red", "size=small")
 		rivals := l.Rival().Set("shelf", "color=blue")
@@ -81,7 +81,7 @@ func TestCF1b_ATokenMustBeEqualAndNotOnlyNewEnough(t *testing.T) {
 			world.SomebodyIsAlwaysFaster("shelf").Shows(`a replace with the current number was refused: 409`),
 			world.ZeroIsANumber.Shows(`a replace with 0 was refused: 409`),
 		},
-		Read:    source.Func(registryStore, "(*Store).Update"),
+		Read:    source.Decl(registryStore, "(*Store).Update"),
 		Answers: "#35",
 	}, func(l *lab.Lab) {
 		first := l.Create("shelf", "color=red")
@@ -127,7 +127,7 @@ func TestCF2_TheSameSentenceHasTwoSources(t *testing.T) {
 			world.ClientDropsTheToken.Shows(`the replace after the rival's write was accepted`),
 			world.EtcdIgnoresTheCompare.Shows(`the replace that was overtaken was accepted`),
 		},
-		Read: source.Func(registryStore, "(*Store).Update"),
+		Read: source.Decl(registryStore, "(*Store).Update"),
 		Erratum: "the document says that the sentence is the user-facing form of a failed compare on mod_revision. It is " +
 			"so in a race only, or while the apiserver's cache lags (CF3b); otherwise a replace that is stale when it arrives " +
 			"never becomes a transaction.",
@@ -181,7 +181,7 @@ func TestCF3_InARaceTheFailedCompareRefuses(t *testing.T) {
 			world.EtcdComparesTheVersion.Shows(`it is Txn if version\(`),
 			world.TheElseBranchIsOneTooHigh.Shows(`the else branch returned mod_revision .*raised by one`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
 		read := l.Create("shelf", "color=red", "size=small")
 		var rivals *lab.Object
@@ -218,7 +218,7 @@ func TestCF3b_AStaleCacheCostsACompareAndNotAnUpdate(t *testing.T) {
 			world.ALibraryRepeatsWhatIsRefused.Shows(`the stale replace cost etcd: 2 Txn`),
 			world.AProxyForcesWhatIsRefused.Shows(`color=red is stored`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).GuaranteedUpdate"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
 		shelves := l.Of(l.CustomResource())
 		read := shelves.Create("shelf", "color=red", "size=small")
@@ -255,14 +255,14 @@ func TestCF4_AConflictingPatchRetriesAndAConflictingReplaceDoesNot(t *testing.T)
 			"and a replace without one overwrites what it has never seen",
 		FalseIf: world.ClientDropsTheToken.Shows(`a patch with the token that was read was accepted`),
 		AlsoFalseIf: []world.World{
-			world.PatchesCarryAToken.Shows(`a patch without a token was refused: 409`),
+			world.EveryPatchCarriesAToken.Shows(`a patch without a token was refused: 409`),
 			world.LibraryFillsInTheToken.Shows(`a replace without a token was refused: 409`),
 			world.PatchesCarryATokenIn("apply").Shows(`an apply without a token was refused: 409`),
 			world.ClientDropsTheTokenOf("replace").Shows(`a replace with the token that was read was accepted`),
 			world.EtcdIgnoresTheCompareOf("a").Shows(`the number of transactions of a patch without a token is 1`),
 			world.TheRetryPutsTheOldBytes.Shows(`rival=old is stored`),
 		},
-		Read:    source.Func(registryStore, "(*Store).Update"),
+		Read:    source.Decl(registryStore, "(*Store).Update"),
 		Answers: "#20",
 	}, func(l *lab.Lab) {
 		table := l.Table("overtaken by a rival's patch", "transactions", "answer", "mine", "rival")
@@ -347,7 +347,7 @@ func TestCF4b_PatchesWithoutATokenNeverConflictHoweverManyWritersThereAre(t *tes
 			world.EtcdKeepsTheOldValue.Shows(`20 were accepted, 0 are stored`),
 			world.ClientDropsTheToken.Shows(`20 of 20 patches with the token that all of them read were accepted`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#19",
 	}, func(l *lab.Lab) {
 		const writers = 20
@@ -392,7 +392,7 @@ func TestCF5_TheServersRetryHasNoCount(t *testing.T) {
 			world.EtcdIgnoresTheCompare.Shows(`overtaken 300 times cost etcd: 1 Txn`),
 			world.EtcdKeepsTheOldValue.Shows(`color=red is stored`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#19",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
@@ -437,7 +437,7 @@ func TestCF6_AReplaceWithoutATokenOverwritesUnlessTheKindForbidsIt(t *testing.T)
 			world.RefusalsLoseTheirCauses.Shows(`of a Lease was refused: 422 Invalid about \S+ \S+: `),
 			world.EveryRefusalIsAConflict.Shows(`a replace without a token of a Lease was refused: 409 Conflict`),
 		},
-		Read:    source.Func("k8s.io/kubernetes/pkg/registry/coordination/lease", "leaseStrategy.AllowUnconditionalUpdate"),
+		Read:    source.Decl("k8s.io/kubernetes/pkg/registry/coordination/lease", "leaseStrategy.AllowUnconditionalUpdate"),
 		Answers: "#33",
 	}, func(l *lab.Lab) {
 		custom := l.CustomResource()
@@ -491,7 +491,7 @@ func TestCF6b_AReplaceOfWhatIsMissingIsRefusedUnlessTheKindCreatesIt(t *testing.
 			world.EveryRefusalIsAConflict.Shows(`a replace of a missing \w+ was refused: 409 Conflict.* not found`),
 			world.ReplacesLookFirst.Shows(`^what is created is none$`),
 		},
-		Read:    source.Func("k8s.io/kubernetes/pkg/registry/coordination/lease", "leaseStrategy.AllowCreateOnUpdate"),
+		Read:    source.Decl("k8s.io/kubernetes/pkg/registry/coordination/lease", "leaseStrategy.AllowCreateOnUpdate"),
 		Answers: "#38",
 	}, func(l *lab.Lab) {
 		var created, missing []string
@@ -607,7 +607,7 @@ func TestCF15_IfMatchMeansNothingHere(t *testing.T) {
 			world.IfMatchStandsIn.Shows(`a replace without a token, If-Match: the stale version was refused`),
 			world.IfMatchComesFirst.Shows(`a replace with a stale token, If-Match: the current version was accepted`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "UpdateResource"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "UpdateResource"),
 		Answers: "#3",
 	}, func(l *lab.Lab) {
 		read := l.Create("shelf", "color=red")

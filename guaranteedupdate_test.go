@@ -2,9 +2,10 @@
 package modrev
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
-	"strings"
+	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,36 +31,38 @@ func TestGU1_TheSourceOfAnUpdateComparesTheModRevisionOfTheKey(t *testing.T) {
 		ID: "GU1", From: "D1 Do 5",
 		Says: "by the source, an update becomes an etcd transaction: if the mod_revision of the key is still that of the " +
 			"object which the update started from, then put, else get the current value",
-		Why: "the rule can be read, and not only be guessed from answers; here it is found by following the calls, so " +
-			"that it is found again when the code moves",
+		Why: "the rule can be read, and not only be guessed from answers; these are its lines, in the source of the " +
+			"kube-apiserver that runs",
 		FalseIf: world.TheSourceComparesTheVersion.Shows(`it compares Version`),
 		AlsoFalseIf: []world.World{
 			world.TheSourceHasNoElse.Shows(`the else branch holds nothing`),
 			world.TheSourceAsksForLess.Shows(`by "<"`),
-			world.TheSourceDeletes.Shows(`it is .*OpDelete`),
+			world.TheSourceDeletes.Shows(`it is OpDelete`),
+			world.TheSourceHandsOnNoRevision.Shows(`it is 0$`),
+			world.TheSourceReadsAgain.Shows(`it reads again by \[getCurrentState\]`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Erratum: "the document looks in store.go of etcd3 for a clientv3.Compare. It stood there up to Kubernetes 1.31. " +
 			"Since 1.32 GuaranteedUpdate calls OptimisticPut, and it is etcd's own client that builds the Compare.",
 	}, func(l *lab.Lab) {
-		chain := l.UpdateTransaction()
-		l.Quote(chain.String())
+		update := l.UpdateTransaction()
+		l.Quote(update.String())
 
-		l.Expect(len(chain.If) == 1 && len(chain.Then) == 1, "there is one compare and one operation if it holds",
-			"%d compares, %d operations", len(chain.If), len(chain.Then))
-		compare := chain.If[0]
-		l.Expect(compare.FieldName() == "mod_revision" && compare.Operator == "=",
-			"it compares ModRevision, for equality", "it compares %s, by %q", compare.Field, compare.Operator)
-		l.Expect(strings.HasPrefix(compare.Expects, "origState."), "with a field of the state that the update started from",
-			"with %s", compare.Expects)
-		l.Expect(chain.Then[0].Name == "OpPut", "the then branch puts", "it is %s", chain.Then[0])
-		l.Expect(len(chain.Else) == 1 && chain.Else[0].Name == "OpGet" && chain.Else[0].Sent != source.No,
-			"the else branch gets", "the else branch holds %s", branch(chain.Else))
-		l.Expect(chain.Retry.Again && chain.Retry.SecondRead == "", "a failed compare leads to another try without a read",
-			"%+v", chain.Retry)
+		l.Expect(update.Revision == "origState.rev",
+			"the expected revision is that of the state which the update started from", "it is %s", update.Revision)
+		l.Expect(update.Field == "ModRevision" && update.Operator == "=",
+			"it compares ModRevision, for equality", "it compares %s, by %q", update.Field, update.Operator)
+		l.Expect(update.Then == "OpPut", "the then branch puts", "it is %s", update.Then)
+		l.Expect(update.Else == "OpGet", "the else branch gets", "the else branch holds %s", cmp.Or(update.Else, "nothing"))
+		l.Expect(slices.Contains(update.Options, update.ElseIf), "the update asks for the else branch",
+			"there is one if %s, and the update sets %v", update.ElseIf, update.Options)
+		l.Expect(len(update.Reads) == 0, "a failed compare leads to no further read", "it reads again by %v", update.Reads)
+		l.Expect(update.From == "txnResp.KV" && update.State == "origState",
+			"what the else branch got is the state that the next try starts from", "%q becomes %q", update.From, update.State)
+		l.Expect(update.Again, "the loop begins again", "it does not")
 
-		l.Say("So the Compare is on %s. It stands in %s, %s.", compare.FieldName(), compare.At.File, compare.At.Func)
-		l.WriteDown(record.TheCompare, "%s", compare.At)
+		l.Say("So the Compare is on %s. It stands in %s, %s.", update.FieldName(), update.At.File, update.At.Func)
+		l.WriteDown(record.TheCompare, "%s", update.At)
 	})
 }
 
@@ -74,7 +77,7 @@ func TestGU2_TheWireSaysTheSameAsTheSource(t *testing.T) {
 			world.EtcdIgnoresTheCompare.Shows(`it is: Txn then Put else Get`),
 			world.EtcdDropsTheElse.Shows(`it is: Txn if mod_revision\(key\) == M then Put$`),
 		},
-		Read: source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
+		Read: source.Decl("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		l.Settle(shelf)
@@ -110,7 +113,7 @@ func TestGU2b_TheCompareIsOnModRevisionBecauseAVersionStartsAgain(t *testing.T) 
 		AlsoFalseIf: []world.World{
 			world.AProxyForcesWhatIsRefused.Shows(`color=green is stored`),
 		},
-		Read: source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
+		Read: source.Decl("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
 	}, func(l *lab.Lab) {
 		first := l.Create("shelf", "color=red")
 		l.Settle(first)
@@ -151,7 +154,7 @@ func TestGU3_ACreateAndADeleteAreTheSameTransaction(t *testing.T) {
 			world.ALibraryReadsFirst("create").Shows(`a create cost etcd: 1 Range, 1 Txn`),
 			world.CreatesHaveAnElse.Shows(`a create is: Txn if mod_revision\(key\) == 0 then Put else Get`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).conditionalDelete"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).conditionalDelete"),
 	}, func(l *lab.Lab) {
 		var shelf *lab.Object
 		var again error
@@ -186,7 +189,7 @@ func TestGU4_TheElseBranchReturnsTheCurrentValueSoARetryReadsNothing(t *testing.
 			world.EtcdComparesTheVersion.Shows(`the else branch returned \d+, the retry compares 2$`),
 			world.TheRetryPutsTheOldBytes.Shows(`size is not stored`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).getState"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).getState"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		l.Settle(shelf)
@@ -217,7 +220,7 @@ func TestGU4b_APatchWithoutATokenNeverLeaksAConflict(t *testing.T) {
 			"itself, in whatever format and however many rivals win before it: each loss is one more transaction",
 		Why: "whoever sees that conflict from a patch should look for a token in what was sent, and not for a race in " +
 			"the server; the same words about a quota are another matter (CF8d)",
-		FalseIf: world.PatchesCarryAToken.Shows(`merge patch was refused: 409 Conflict`),
+		FalseIf: world.EveryPatchCarriesAToken.Shows(`merge patch was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
 			world.PatchesCarryATokenIn("strategic merge patch").Shows(`the strategic merge patch was refused: 409 Conflict`),
 			world.PatchesCarryATokenIn("JSON patch").Shows(`the JSON patch was refused: 409 Conflict`),
@@ -225,7 +228,7 @@ func TestGU4b_APatchWithoutATokenNeverLeaksAConflict(t *testing.T) {
 			world.EtcdIgnoresTheCompare.Shows(`the merge patch cost etcd: 1 Txn`),
 			world.EtcdKeepsTheOldValue.Shows(`a is not stored`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#19 #20",
 	}, func(l *lab.Lab) {
 		const rivals = 20
@@ -271,7 +274,7 @@ func TestGU5_AnUpdateStartsFromTheCacheAndTheCompareCatchesAStaleCopy(t *testing
 			world.ALibraryReadsFirst("merge patch").Shows(`a cache that is up to date cost etcd: 1 Range, 1 Txn`),
 			world.EtcdComparesTheVersion.Shows(`they compare \d+ and 3$`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).GuaranteedUpdate"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource()
 		shelves, rivals := l.Of(kind), l.Rival().Of(kind)
@@ -308,7 +311,7 @@ func TestGU5b_WhatACachedCopyWouldRefuseIsReadOnceMoreBeforeItIsRefused(t *testi
 		AlsoFalseIf: []world.World{
 			world.ReadsForAPatchShowTheFirstVersion.Shows(`the patch to color=red cost etcd: 1 Range$`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource()
 		shelves := l.Of(kind)
@@ -352,7 +355,7 @@ func TestGU6_ANoOpNeverBecomesATransaction(t *testing.T) {
 			world.EveryWriteDoesTheWork.Shows(`a patch to color=blue cost etcd: 1 Range`),
 			world.ReplacesAnswerOneTooHigh.Shows(`it was \d+, it is \d+ after an identical replace`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#55",
 	}, func(l *lab.Lab) {
 		body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf"},"data":{"color":"red"}}`
@@ -396,7 +399,7 @@ func TestGU6b_AStaleTokenIsRefusedEvenIfNothingWouldChange(t *testing.T) {
 			world.ALibraryRepeatsWhatIsRefused.Shows(`the refusal cost etcd: 2 Range`),
 			world.StoredInAnotherEncoding.Shows(`the no-op cost etcd: 1 Range, 1 Txn`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
 		Answers: "#6",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
@@ -427,7 +430,7 @@ func TestGU6c_ARepeatedApplyDoesNotEvenRenewItsTime(t *testing.T) {
 		Why: "a controller may apply what it wants as often as it likes; and the time says when a manager last changed " +
 			"something, not when it was last there",
 		FalseIf: world.StoredInAnotherEncoding.Shows(`the same apply again cost etcd: 1 Range, 1 Txn`),
-		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager", "IgnoreManagedFieldsTimestampsTransformer"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager", "IgnoreManagedFieldsTimestampsTransformer"),
 		Answers: "#54",
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource()
@@ -467,10 +470,10 @@ func TestGU7_AResourceVersionPreconditionIsATransactionThatComparesModRevision(t
 			"with the same word",
 		FalseIf:     world.TheSourceComparesTheVersion.Shows(`by the source it is on version`),
 		AlsoFalseIf: []world.World{world.EtcdComparesTheVersion.Shows(`on the wire it is on version`)},
-		Read:        source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
+		Read:        source.Decl("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
 	}, func(l *lab.Lab) {
 		const field = "mod_revision"
-		compare := l.UpdateTransaction().If[0]
+		compare := l.UpdateTransaction()
 		l.Expect(compare.FieldName() == field, "by the source the compare is on "+field,
 			"by the source it is on %s", compare.FieldName())
 
@@ -482,7 +485,7 @@ func TestGU7_AResourceVersionPreconditionIsATransactionThatComparesModRevision(t
 			"on the wire it is on %s", sent[0].Compare[0].Field)
 
 		table := l.Table("where to look", "the compare")
-		table.Row(compare.At.File+", "+compare.At.Func, compare)
+		table.Row(compare.At.File+", "+compare.At.Func, compare.Compare)
 		table.Row("the request that etcd got", fmt.Sprintf("if %s(key) %s %d",
 			sent[0].Compare[0].Field, sent[0].Compare[0].Operator, sent[0].Compare[0].Value))
 		table.End()
@@ -508,7 +511,7 @@ func TestGU7b_WhatTheServerReadsInAToken(t *testing.T) {
 			world.DeletesTakeForNone("0").Shows(`the delete of zero was accepted`),
 			world.DeletesTakeForNone("abc").Shows(`the delete of no number was accepted`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.ObjectResourceVersion"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.ObjectResourceVersion"),
 	}, func(l *lab.Lab) {
 		table := l.Table("request", "with the token", "answer", "to etcd")
 		shelf := l.Create("shelf", "color=red")
@@ -555,7 +558,7 @@ func TestGU8_TheCompareIsWhatSavesTheRivalsWrite(t *testing.T) {
 			"rival's write is gone",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(
 			`writer was told 200, rival was told 200, and etcd holds color=green and no size`),
-		Read: source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
+		Read: source.Decl("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		l.Settle(shelf)
@@ -592,7 +595,7 @@ func TestGU8b_WithoutTheElseBranchARacedWriteEndsInAnErrorOfTheServer(t *testing
 			world.EtcdDropsTheElseOfADelete.Shows(`the raced delete was refused: .*stream error`),
 			world.EtcdDeletesNothingOf("shelf").Shows(`it is still there`),
 		},
-		Read: source.Func("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticDelete"),
+		Read: source.Decl("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticDelete"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		race := func(what string, do func() error) {
@@ -625,7 +628,7 @@ func TestGU9_AfterAFailedCompareTheUpdateIsDecidedAnewOnTheFreshObject(t *testin
 		AlsoFalseIf: []world.World{
 			world.TheElseBranchFindsNothing.Shows(`the patch was refused: 404 NotFound`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).updateState"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).updateState"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		l.Settle(shelf)
@@ -645,12 +648,4 @@ func TestGU9_AfterAFailedCompareTheUpdateIsDecidedAnewOnTheFreshObject(t *testin
 		l.Sends(sent, "the patch that is refused at its second try, with the rival's transaction", "2 Txn")
 		l.Stored(shelf, "color=red")
 	})
-}
-
-// branch is a branch of a transaction in the source, in words.
-func branch(ops []source.Op) string {
-	if len(ops) == 0 {
-		return "nothing"
-	}
-	return fmt.Sprint(ops)
 }

@@ -29,7 +29,7 @@ func TestML1_LabelsWrapAsPredicted(t *testing.T) {
 		Says:    "reset with m = 8 and a = 1, the lab shows 0 to 7 and then 0 again",
 		Why:     "a label can look like a number, grow for a while, and still say nothing about how far things have come",
 		FalseIf: world.LabelsGoOn.Shows(`0 1 2 3 4 5 6 7 8`),
-		Read:    source.Func("go.etcd.io/etcd/server/v3/storage/mvcc", "(*storeTxnWrite).End"),
+		Read:    source.Decl("go.etcd.io/etcd/server/v3/storage/mvcc", "(*storeTxnWrite).End"),
 	}, func(l *lab.Lab) {
 		// The prediction comes before the steps.
 		predicted := []int64{0, 1, 2, 3, 4, 5, 6, 7, 0}
@@ -58,7 +58,7 @@ func TestML2_LabelsRepeatWhateverTheModulus(t *testing.T) {
 			"of the steps",
 		Why:     "no cleverness in comparing labels brings back what the labels do not say",
 		FalseIf: world.ALabelIsLeftOut.Shows(`m=\d+ a=\d+: the labels go`),
-		Read:    source.Func("k8s.io/apimachinery/pkg/util/resourceversion", "CompareResourceVersion"),
+		Read:    source.Decl("k8s.io/apimachinery/pkg/util/resourceversion", "CompareResourceVersion"),
 	}, func(l *lab.Lab) {
 		l.Property("the labels repeat after m / gcd(a, m) steps, and not before", func(t *rapid.T) error {
 			m, a := modular.Draw(t, 60)
@@ -101,7 +101,7 @@ func TestML3_TokensThatLookLikeNumbersPromiseNothing(t *testing.T) {
 			"contract: compared as text, their order flips where the number of digits changes",
 		Why:     "a client that compares tokens as text works for years, and stops on the day on which a digit is added",
 		FalseIf: world.TokensWrap.Shows(`the token \d was given out twice`),
-		Read:    source.Func("k8s.io/apimachinery/pkg/util/resourceversion", "CompareResourceVersion"),
+		Read:    source.Decl("k8s.io/apimachinery/pkg/util/resourceversion", "CompareResourceVersion"),
 		Answers: "#27",
 	}, func(l *lab.Lab) {
 		tokens := versions(l, 10)
@@ -131,8 +131,8 @@ func TestML4_ASleepingWriterIsLetInWhereTokensWrap(t *testing.T) {
 		Why: "equal tokens must mean that nothing happened in between; a token that comes again means it no more (this is " +
 			"called the ABA problem)",
 		FalseIf:     world.ClientDropsTheToken.Shows(`after \d+ writes the real server answered 200`),
-		AlsoFalseIf: []world.World{world.LabelsAreGivenOutOnce.Shows(`after 8 writes it answered 409 Conflict`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+		AlsoFalseIf: []world.World{world.LabelsGoOn.Shows(`after 8 writes it answered 409 Conflict`)},
+		Read:        source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
 	}, func(l *lab.Lab) {
 		table := l.Table("writes while it sleeps", "tokens modulo 8", "the real server")
 		for _, writes := range []int{7, 8, 9, 800} {
@@ -157,7 +157,7 @@ func TestML5_TheTraceOfTheDocument(t *testing.T) {
 			"from the model, which knows of tokens only whether they are equal, and from the real server",
 		Why:     "a client that needs no more than that keeps working whatever tokens look like tomorrow",
 		FalseIf: world.ClientDropsTheToken.Shows(`expected 409 Conflict.*observed 200`),
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
 	}, func(l *lab.Lab) {
 		document, err := token.Load("document")
 		l.Step(err, "reading the document's trace")
@@ -174,7 +174,7 @@ func TestML5b_TheTracesOfTheBook(t *testing.T) {
 			"reason, whether something was stored, and which tokens are equal",
 		Why:     "what the chapters show one at a time holds in any combination of them",
 		FalseIf: world.ClientDropsTheToken.Shows(`expected 409 Conflict.*observed 200`),
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Delete"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Delete"),
 	}, func(l *lab.Lab) {
 		traces, err := token.Traces()
 		l.Step(err, "reading the traces of the book")
@@ -199,7 +199,7 @@ func TestML5d_TheTraceOfTheReader(t *testing.T) {
 			"a line that cannot be read is named by its number",
 		Why:     "who doubts an answer can ask",
 		FalseIf: world.ClientDropsTheToken.Shows(`line 5.*expected 409 Conflict.*observed 200`),
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
 	}, func(l *lab.Lab) {
 		text := "# one line too many\nkind configmap\nalice: create shelf color=red -> 201, t1\n" +
 			"bob: replace shelf color=blue @t1 -> 200\nalice: replace shelf color=green @t1 -> 409 Conflict\n"
@@ -220,7 +220,7 @@ func TestML5c_TracesThatNobodyWrote(t *testing.T) {
 		Why: "a rule that was forgotten shows itself sooner or later, and then a trace that shows it, as short as a few " +
 			"seconds can make it, is the message",
 		FalseIf: world.ClientDropsTheToken.Shows(`(?s)kind \w+.*observed`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
 		table := l.Table("kind", "traces", "requests")
 		for _, kind := range token.Kinds() {

@@ -28,7 +28,7 @@ func TestOT16_ATokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 			"the cache happens to catch up",
 		FalseIf:     world.ClientDropsTheToken.Shows(`was accepted`),
 		AlsoFalseIf: []world.World{world.AProxyKeepsAnswers.Shows(`the write from a live read was refused: 409 Conflict`)},
-		Read:        source.Func("k8s.io/client-go/util/retry", "RetryOnConflict"),
+		Read:        source.Decl("k8s.io/client-go/util/retry", "RetryOnConflict"),
 		Answers:     "#24",
 	}, func(l *lab.Lab) {
 		l.Create("shelf", "count=0")
@@ -75,7 +75,7 @@ func TestOT16b_ACacheThatHasReachedAWriteShowsIt(t *testing.T) {
 		Why: "an older number is a reason to wait or to read live, and not an error: an error would only read the same " +
 			"cache again",
 		FalseIf: world.AnEventIsSwallowed.Shows(`the write from the cache was refused: 409 Conflict`),
-		Read:    source.Func("k8s.io/client-go/tools/cache", "Store.LastStoreSyncResourceVersion"),
+		Read:    source.Decl("k8s.io/client-go/tools/cache", "Store.LastStoreSyncResourceVersion"),
 		Answers: "#24 #29",
 	}, func(l *lab.Lab) {
 		controller := l.As("controller")
@@ -118,7 +118,7 @@ func TestOT16c_ControllerRuntimeWaitsForItsOwnWriteIfAskedTo(t *testing.T) {
 		Why: "the option is off by default (and experimental in 0.25), so a reconciler that reads back what it wrote " +
 			"may decide on the state before its own write",
 		FalseIf: world.AnEventIsSwallowed.Shows(`it read count=0`),
-		Read:    source.Func("sigs.k8s.io/controller-runtime/pkg/client", "CacheOptions.EnableReadYourWritesConsistency"),
+		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "CacheOptions.EnableReadYourWritesConsistency"),
 		Answers: "#24",
 	}, func(l *lab.Lab) {
 		l.Create("shelf", "count=0")
@@ -167,7 +167,7 @@ func TestOT16d_TheApiserversOwnCacheMayBeOldToo(t *testing.T) {
 		FalseIf: world.AProxyStripsTheRevision.Shows(
 			`a replace from a read with "0" was accepted`),
 		AlsoFalseIf: []world.World{world.AProxyKeepsAnswers.Shows(`a replace from a read without a number was refused: 409 Conflict`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).Get"),
+		Read:        source.Decl("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).Get"),
 		Answers:     "#24 #62",
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource()
@@ -214,7 +214,7 @@ func TestOT40_AnAnswerPutIntoACacheByHandDoesNotMakeItCurrent(t *testing.T) {
 			"it then conflicts",
 		FalseIf:     world.ClientDropsTheToken.Shows(`was accepted`),
 		AlsoFalseIf: []world.World{world.CachesNeverGoBack.Shows(`the rival's event moved the cache from \d+ to \d+`)},
-		Read:        source.Func("k8s.io/client-go/tools/cache", "processDeltas"),
+		Read:        source.Decl("k8s.io/client-go/tools/cache", "processDeltas"),
 		Answers:     "#66",
 	}, func(l *lab.Lab) {
 		l.Create("shelf", "color=red")
@@ -283,7 +283,7 @@ func TestOT41_AbsenceFromACacheIsNotAbsence(t *testing.T) {
 			"from it",
 		FalseIf:     world.ClientNamesWhatItCreates.Shows(`three looks made 1 `),
 		AlsoFalseIf: []world.World{world.EtcdIgnoresTheCompareOfACreate.Shows(`a later create by name was accepted`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Create"),
+		Read:        source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Create"),
 		Answers:     "#67 #68",
 	}, func(l *lab.Lab) {
 		controller := l.As("controller")
@@ -332,7 +332,7 @@ func TestOT17_ATokenThatMovedIsNotTheConditionYouWaitFor(t *testing.T) {
 			"done already",
 		FalseIf:     world.EveryWriteDoesTheWork.Shows(`color=blue`),
 		AlsoFalseIf: []world.World{world.StoredInAnotherEncoding.Shows(`the watch delivered shelf at`)},
-		Read:        source.Func("k8s.io/client-go/tools/watch", "UntilWithSync"),
+		Read:        source.Decl("k8s.io/client-go/tools/watch", "UntilWithSync"),
 		Answers:     "#56",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/util/retry"
 
 	"modrev/helpers/lab"
@@ -17,94 +18,87 @@ import (
 func TestOT27_ARetryRepeatsADecisionOrMakesItAnew(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT27", From: "D2 paragraph 5",
-		Says: "a retry that changes the desired behaviour is a decision: after somebody has set 5, to send \"set to 2\" again " +
-			"and to add 1 again are not the same",
-		Why: "both loops read again and both succeed; the one that replays what it decided before undoes the other's work " +
-			"with a fresh token in its hand",
-		FalseIf:     world.ALibraryRepeatsTheChange.Shows(`the replayed decision gives 6`),
-		AlsoFalseIf: []world.World{world.ClientTransplantsTheToken.Shows(`adding 1 again gives 2`)},
-		Read:        source.Func("k8s.io/client-go/util/retry", "RetryOnConflict"),
+		Says: "a retry that changes the desired behaviour is a decision: after somebody has set 5, to send \"set to " +
+			"2\" again and to add 1 again are not the same",
+		Why: "both loops read again and both succeed; the one that replays what it decided before undoes the other's " +
+			"work with a fresh token in its hand",
+		FalseIf:     world.ALibraryRepeatsTheChange.Shows(`after the replayed decision is 6`),
+		AlsoFalseIf: []world.World{world.ClientTransplantsTheToken.Shows(`after adding 1 again is 2`)},
+		Read:        source.Decl("k8s.io/client-go/util/retry", "RetryOnConflict"),
 		Answers:     "#2 #26",
 	}, func(l *lab.Lab) {
 		deployments := l.Of(lab.Deployment)
-		replicas := func(o *lab.Object) int { n, _ := strconv.Atoi(lab.Field(o, "replicas")); return n }
 		table := l.Table("1 replica, and one more is wanted", "attempt", "reads", "sends", "answer")
-		scale := func(name, title string, decide func(read int) int) int {
-			read := deployments.Create(name, "replicas=1")
-			decide(replicas(read))
+		scale := func(name, title string, decide func(read int) int) (stored int) {
+			shelf := deployments.Create(name, "replicas=1")
 			l.Rival().Of(lab.Deployment).Set(name, "replicas=5")
 			attempt := 0
 			err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 				if attempt++; attempt > 1 {
-					read = deployments.Get(name)
+					shelf = deployments.Get(name)
 				}
-				send := decide(replicas(read))
-				_, err := deployments.TryReplace(read, "replicas="+strconv.Itoa(send))
-				table.Row(title, attempt, replicas(read), send, lab.AnswerLine(err))
+				read := toInt(l, lab.Field(shelf, "replicas"))
+				send := decide(read)
+				_, err := deployments.TryReplace(shelf, "replicas="+strconv.Itoa(send))
+				table.Row(title, attempt, read, send, lab.AnswerLine(err))
 				return err
 			})
-			l.Step(err, "scaling "+name)
-			return replicas(deployments.Get(name))
+			require.NoError(l, err, "scaling "+name)
+			return toInt(l, lab.Field(deployments.Get(name), "replicas"))
 		}
-		decided := 0
-		replayed := scale("replay", "decide once, send it until it sticks", func(read int) int {
-			if decided == 0 {
-				decided = read + 1
-			}
-			return decided
-		})
+
+		const decided = 1 + 1 // on the one replica that was read first
+		replayed := scale("replay", "decide once, send it until it sticks", func(int) int { return decided })
 		anew := scale("anew", "decide on what was read each time", func(read int) int { return read + 1 })
 		table.End()
-		l.Say("The rival set 5 in between, and was answered 200. What is stored: %d, the rival's 5 is undone; and %d. See also "+
-			"OT4, and OT5b for a patch.", replayed, anew)
-		l.Expect(replayed == 2, "the replayed decision gives 2: the rival's 5 is undone", "the replayed decision gives %d", replayed)
-		l.Expect(anew == 6, "to add 1 again gives 6", "adding 1 again gives %d", anew)
+		l.Say("The rival set 5 in between, and was answered 200. What is stored: %d, the rival's 5 is undone; and "+
+			"%d. See also OT4, and OT5b for a patch.", replayed, anew)
+		l.Equal("the number of replicas after the replayed decision", replayed, 2)
+		l.Equal("the number of replicas after adding 1 again", anew, 6)
 	})
 }
 
 func TestOT27b_AClaimFencesAnActBeforeItIsDone(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT27b", From: "D2 paragraph 1, 5; +",
-		Says: "what is done outside the cluster is claimed first, with a write that carries the token: of two workers one is " +
-			"let in and acts; when both act first and record it then, both have acted and one record is lost",
-		Why: "a conflict undoes nothing: the server can refuse a write, and never what was already done elsewhere",
-		FalseIf: world.ClientDropsTheToken.Shows(
-			`2 volumes were made`),
-		AlsoFalseIf: []world.World{world.ClientDropsTheTokenFor("act-first").Shows(`2 were made, and bob's is recorded`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+		Says: "what is done outside the cluster is claimed first, with a write that carries the token: of two " +
+			"workers one is let in and acts; when both act first and record it then, both have acted and one record " +
+			"is lost",
+		Why: "a conflict undoes nothing: the server can refuse a write, and never what was already done " +
+			"elsewhere",
+		FalseIf:     world.ClientDropsTheToken.Shows(`made after a claim is 2`),
+		AlsoFalseIf: []world.World{world.ClientDropsTheTokenFor("act-first").Shows(`both have acted is bob's`)},
+		Read:        source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
 		Answers:     "#75",
 	}, func(l *lab.Lab) {
-		workers := []string{"ann", "bob"}
+		ann, bob := l.As("ann"), l.As("bob")
 		table := l.Table("order of work", "ann", "bob", "volumes made", "recorded")
-		work := func(title string, actFirst bool) (made []string, recorded string) {
-			name := map[bool]string{true: "act-first", false: "claim-first"}[actFirst]
-			l.Create(name, "volume=none")
-			var copies []*lab.Object
-			for range workers { // both read before either writes
-				copies = append(copies, l.Get(name))
-			}
-			answers := []any{}
-			for i, who := range workers {
-				if actFirst {
-					made = append(made, who+"'s")
-				}
-				_, err := l.As(who).TryReplace(copies[i], "volume="+who+"'s")
-				if err == nil && !actFirst {
-					made = append(made, who+"'s")
-				}
-				answers = append(answers, lab.AnswerLine(err))
-			}
-			recorded = lab.Field(l.Get(name), "volume")
-			table.Row(title, answers[0], answers[1], strings.Join(made, ", "), recorded)
-			return made, recorded
+
+		l.Create("claim-first", "volume=none")
+		annsCopy, bobsCopy := l.Get("claim-first"), l.Get("claim-first") // both read before either writes
+		var made []string
+		_, first := ann.TryReplace(annsCopy, "volume=ann's")
+		if first == nil {
+			made = append(made, "ann's")
 		}
-		claimed, _ := work("claim with a write, then make", false)
-		acted, recorded := work("make, then record with a write", true)
+		_, second := bob.TryReplace(bobsCopy, "volume=bob's")
+		if second == nil {
+			made = append(made, "bob's")
+		}
+		table.Row("claim with a write, then make", lab.AnswerLine(first), lab.AnswerLine(second),
+			strings.Join(made, ", "), lab.Field(l.Get("claim-first"), "volume"))
+
+		l.Create("act-first", "volume=none")
+		annsCopy, bobsCopy = l.Get("act-first"), l.Get("act-first") // and now both make a volume
+		_, first = ann.TryReplace(annsCopy, "volume=ann's")
+		_, second = bob.TryReplace(bobsCopy, "volume=bob's")
+		recorded := lab.Field(l.Get("act-first"), "volume")
+		table.Row("make, then record with a write", lab.AnswerLine(first), lab.AnswerLine(second),
+			"ann's, bob's", recorded)
 		table.End()
-		l.Say("A worker that claims and then dies leaves a claim without a volume, which whoever reads it can see and finish; a " +
-			"volume whose record was refused nobody finds.")
-		l.Expect(len(claimed) == 1, "whoever claims first makes one volume in all", "%d volumes were made", len(claimed))
-		l.Expect(len(acted) == 2 && recorded == "ann's", "both have made one, bob's record is refused, and his volume is recorded nowhere",
-			"%d were made, and %s is recorded", len(acted), recorded)
+		l.Say("A worker that claims and then dies leaves a claim without a volume, which whoever reads it can see " +
+			"and finish; a volume whose record was refused nobody finds.")
+		l.Equal("the number of volumes made after a claim", len(made), 1)
+		l.Equal("the volume that is recorded when both have acted", recorded, "ann's")
 	})
 }

@@ -31,7 +31,7 @@ func TestOT20_AConflictShowsWhoseProgressItWas(t *testing.T) {
 			world.ClientDropsTheToken.Shows(`the writer's replace was accepted`),
 			world.AProxyKeepsAnswers.Shows(`\[\] changed`),
 		},
-		Read:    source.Func("k8s.io/apimachinery/pkg/util/managedfields", "NewDefaultFieldManager"),
+		Read:    source.Decl("k8s.io/apimachinery/pkg/util/managedfields", "NewDefaultFieldManager"),
 		Answers: "#77",
 	}, func(l *lab.Lab) {
 		l.Create("shelf", "color=red", "size=9")
@@ -77,7 +77,7 @@ func TestOT21_RefusalsNeedDifferentNextSteps(t *testing.T) {
 			world.ClientDropsThePreconditions.Shows(`delete, stale token: 200, go on`),
 			world.EtcdIgnoresTheCompare.Shows(`create under a busy quota: 201, go on`),
 		},
-		Read:    source.Func("k8s.io/apimachinery/pkg/api/errors", "ReasonForError"),
+		Read:    source.Decl("k8s.io/apimachinery/pkg/api/errors", "ReasonForError"),
 		Answers: "#22 #31 #32 #61 #70",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
@@ -230,7 +230,7 @@ func TestOT21d_ATokenThatExpiredIsGoneForGood(t *testing.T) {
 			world.KeysOutliveTheirDeletion.Shows(`it lacks map\[\]`),
 			world.ListsReportAnItemsNumber.Shows(`it delivered 3 events`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*watchCache).getAllEventsSinceLocked"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage/cacher", "(*watchCache).getAllEventsSinceLocked"),
 		Answers: "#60",
 	}, func(l *lab.Lab) {
 		shelves := l.Of(l.CustomResource())
@@ -291,7 +291,7 @@ func TestOT24_NotFoundOrAnotherIncarnation(t *testing.T) {
 			"cleaning, and every retry, away from the new object",
 		FalseIf:     world.ClientDropsTheUID.Shows(`a replace with the uid alone was accepted`),
 		AlsoFalseIf: []world.World{world.ClientDropsTheToken.Shows(`a replace with the old token alone was accepted`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/storage", "(*Preconditions).Check"),
+		Read:        source.Decl("k8s.io/apiserver/pkg/storage", "(*Preconditions).Check"),
 		Answers:     "#11",
 	}, func(l *lab.Lab) {
 		old := l.Create("shelf", "color=red")

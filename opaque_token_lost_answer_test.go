@@ -31,7 +31,7 @@ func TestOT21b_AWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 		FalseIf: world.UnansweredWritesAreUndone.Shows(
 			`etcd does it, reports a timeout: 500, stored: no`),
 		AlsoFalseIf: []world.World{world.ClientDropsTheToken.Shows(`the first attempt, after the same sent again, was accepted`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/server/filters", "WithTimeoutForNonLongRunningRequests"),
+		Read:        source.Decl("k8s.io/apiserver/pkg/server/filters", "WithTimeoutForNonLongRunningRequests"),
 		Answers:     "#6 #8 #61 #68",
 	}, func(l *lab.Lab) {
 		put := func(ctx context.Context, c *lab.Client, o *lab.Object, query string) error {
@@ -142,7 +142,7 @@ func TestOT21c_OneCallMayBeElevenRequests(t *testing.T) {
 			"MaxRetries(0) makes it send one",
 		FalseIf: world.TheServerNeverSaysWhenToRepeat.Shows(
 			`an eviction, 429 .*: 1 request`),
-		Read:    source.Func("k8s.io/client-go/rest", "(*withRetry).IsNextRetry"),
+		Read:    source.Decl("k8s.io/client-go/rest", "(*withRetry).IsNextRetry"),
 		Answers: "#8 #61",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
@@ -213,7 +213,7 @@ func TestOT22_AConflictMayBeYourOwnLostSuccess(t *testing.T) {
 			world.ClientDropsTheToken.Shows(`the same write sent again was accepted`),
 			world.SomebodyIsAlwaysFaster("careful").Shows(`it carries ""`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
 		Answers: "#6",
 	}, func(l *lab.Lab) {
 		const attempt = "metadata.annotations.attempt"
@@ -268,7 +268,7 @@ func TestOT23_AlreadyExistsMayBeYourself(t *testing.T) {
 			"something to look for, such as a mark of the attempt",
 		FalseIf:     world.TheFirst(http.MethodPost).Shows(`the create sent again was accepted`),
 		AlsoFalseIf: []world.World{world.AnnotationsAreDropped.Shows(`the marks are "" and ""`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/storage/errors", "InterpretCreateError"),
+		Read:        source.Decl("k8s.io/apiserver/pkg/storage/errors", "InterpretCreateError"),
 		Answers:     "#7",
 	}, func(l *lab.Lab) {
 		const attempt = "metadata.annotations.attempt"
@@ -308,7 +308,7 @@ func TestOT23b_ALostCreateWithAGeneratedNameMakesTwoObjects(t *testing.T) {
 			"nobody knows",
 		FalseIf:     world.ClientNamesWhatItCreates.Shows(`the create sent again was refused: 409 AlreadyExists`),
 		AlsoFalseIf: []world.World{world.TheFirst(http.MethodPost).Shows(`1 are: \[shelf-\w+\]`)},
-		Read:        source.Func("k8s.io/apiserver/pkg/registry/rest", "BeforeCreate"),
+		Read:        source.Decl("k8s.io/apiserver/pkg/registry/rest", "BeforeCreate"),
 		Answers:     "#8 #68",
 	}, func(l *lab.Lab) {
 		l.Wire.AddHTTP(&wire.HTTPRule{Lose: true, Times: 1, When: func(c *wire.Call) bool { return c.Verb == http.MethodPost }})
@@ -346,7 +346,7 @@ func TestOT23c_AlreadyExistsIsSettledByTheUIDOfTheOwner(t *testing.T) {
 		Why:         "to fail for ever on one's own child is as wrong as to adopt the child of a past owner of the same name",
 		FalseIf:     world.UIDsBelongToNames.Shows(`the child of the past owner looks like ours`),
 		AlsoFalseIf: []world.World{world.EtcdIgnoresTheCompareOfACreate.Shows(`the create of child was accepted`)},
-		Read:        source.Func("k8s.io/apimachinery/pkg/apis/meta/v1", "IsControlledBy"),
+		Read:        source.Decl("k8s.io/apimachinery/pkg/apis/meta/v1", "IsControlledBy"),
 		Answers:     "#69",
 	}, func(l *lab.Lab) {
 		childOf := func(owner *lab.Object, name string) *lab.Object {

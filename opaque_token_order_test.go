@@ -25,7 +25,7 @@ func TestOT18_TokensMayBeOrderedWithinOneResource(t *testing.T) {
 		Why: "as text 9 comes after 10, so whoever compares strings stops believing in progress each time the numbers grow " +
 			"by a digit",
 		FalseIf: world.TokensCompareAsText.Shows(`"9" and "10": 1`),
-		Read:    source.Func("k8s.io/apimachinery/pkg/util/resourceversion", "CompareResourceVersion"),
+		Read:    source.Decl("k8s.io/apimachinery/pkg/util/resourceversion", "CompareResourceVersion"),
 		Erratum: "the document sends its reader to the contract, what the API documents about resourceVersion, before an order is " +
 			"inferred. Since Kubernetes 1.35 that promises one, " +
 			"within one resource of one server; across resources, servers and restored backups there is none.",
@@ -71,7 +71,7 @@ func TestOT19_TokensOfDifferentResourcesDoNotCompare(t *testing.T) {
 		Why: "on a small cluster one etcd counts everything and the comparison seems to work; on a large one, with events " +
 			"kept apart, it tells nonsense",
 		FalseIf: world.OneStoreForAll.Shows(`an Event written after ConfigMap \d+ has \d+`),
-		Read:    source.Func("k8s.io/apiserver/pkg/server/options", "EtcdOptions.EtcdServersOverrides"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/server/options", "EtcdOptions.EtcdServersOverrides"),
 		Answers: "#30",
 	}, func(l *lab.Lab) {
 		client := l.WithEventsApart("writer")
@@ -117,7 +117,7 @@ func TestOT43_ATokenIsHandedBackAsItWasGiven(t *testing.T) {
 			world.TokensAreText.Shows(`a replace, with leading zeros: 409 Conflict`),
 			world.ZeroIsANumber.Shows(`a replace, "0": 409 Conflict`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.ObjectResourceVersion"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.ObjectResourceVersion"),
 		Answers: "#28 #35",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
@@ -186,7 +186,7 @@ func TestOT42_TheRulesAreNotThoseOfEveryFake(t *testing.T) {
 			world.TheDynamicFakeKnowsTokens.Shows(`client-go's dynamic fake: a create gives a token`),
 			world.TheOtherFakeNoticesNoChange.Shows(`controller-runtime's fake: a replace by the same: the same token`),
 		},
-		Read:    source.Func("k8s.io/client-go/testing", "ObjectReaction"),
+		Read:    source.Decl("k8s.io/client-go/testing", "ObjectReaction"),
 		Answers: "#76",
 	}, func(l *lab.Lab) {
 		table := l.Table("", "create", "the same again", "a stale replace", "without a token")

@@ -32,7 +32,7 @@ func TestOT25_AWriteWithoutATokenLandsOnTheNextIncarnation(t *testing.T) {
 			world.ReplacesSendTheUID.Shows(`the replace without a token was refused: 409 Conflict`),
 			world.UIDsBelongToNames.Shows(`the merge patch was written to [0-9a-f-]+`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#13",
 	}, func(l *lab.Lab) {
 		table := l.Table("write", "answer", "transactions", "uid before", "uid written to")
@@ -112,7 +112,7 @@ func TestOT25b_AnApplyBringsADeletedObjectBack(t *testing.T) {
 			world.TheTokenBringsTheUID.Shows(`an apply with the old token after the delete was refused: 409 Conflict`),
 			world.ClientDropsTheUID.Shows(`an apply with the uid of what was deleted was accepted`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/endpoints/handlers", "(*applyPatcher).createNewObject"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "(*applyPatcher).createNewObject"),
 		Answers: "#9",
 	}, func(l *lab.Lab) {
 		table := l.Table("apply", "answer", "object", "uid")
@@ -191,7 +191,7 @@ func TestOT26_AReplaceBringsADeletedObjectBackWhereUpdatesCreate(t *testing.T) {
 			world.ClientDropsTheUID.Shows(`Lease with the uid: 201`),
 			world.ServerCreatesWhatIsMissing.Shows(`ConfigMap: 201`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/registry/rest", "RESTUpdateStrategy.AllowCreateOnUpdate"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/registry/rest", "RESTUpdateStrategy.AllowCreateOnUpdate"),
 		Answers: "#38",
 	}, func(l *lab.Lab) {
 		kinds := map[string]lab.Kind{"custom resource": l.CustomResource()}

@@ -25,7 +25,7 @@ func TestRV6_AListsResourceVersionIsTheStoresRevision(t *testing.T) {
 		AlsoFalseIf: []world.World{
 			world.ListsReportTheFuture.Shows(`the list reports 1000000000, the last write was at`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*Cacher).GetList"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/cacher", "(*Cacher).GetList"),
 		Erratum: "the document says that a list's number is not any object's revision. It can coincide with one: " +
 			"when the newest write to the store was a write to an item of the list.",
 	}, func(l *lab.Lab) {
@@ -69,7 +69,7 @@ func TestRV7_AListsResourceVersionIsWhereAWatchGoesOn(t *testing.T) {
 			"etcd's own event and in etcd's order",
 		Why:     "list and watch fit together without a gap and without a repetition; informers are built on that",
 		FalseIf: world.AnEventIsSwallowed.Shows(`the API delivered .* etcd had .*`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*watchCache).processEvent"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage/cacher", "(*watchCache).processEvent"),
 		Answers: "#57 #58",
 	}, func(l *lab.Lab) {
 		defer l.KeepHistory()()
@@ -128,7 +128,7 @@ func TestRV10_AReadSaysHowOldItsAnswerMayBe(t *testing.T) {
 			world.NotOlderThanIsIgnored.Shows(`the list not older than \d+ holds [34] items`),
 			world.EtcdUnderstatesItsRevision.Shows(`the list without a number holds 5 items`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/cacher", "(*watchCache).WaitUntilFreshAndGet"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage/cacher", "(*watchCache).WaitUntilFreshAndGet"),
 		Answers: "#61 #62 #65",
 	}, func(l *lab.Lab) {
 		defer l.KeepHistory()()
@@ -204,7 +204,7 @@ func TestRV11_ACompactedRevisionIsGoneAndTheWayBackIsAFreshList(t *testing.T) {
 			"answered with 410 Expired, and the way back is a fresh list",
 		Why:     "a token is no archive: whoever keeps one for long must be ready to start over",
 		FalseIf: world.TheStoreIgnoresTheRevision.Shows(`was accepted`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "interpretListError"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "interpretListError"),
 		Answers: "#60 #64 #65",
 	}, func(l *lab.Lab) {
 		// The apiserver serves old revisions from its own snapshots for as long as it can. So the lesson asks

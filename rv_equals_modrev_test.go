@@ -107,7 +107,7 @@ func TestRV1_ACreatedObjectsResourceVersionIsTheModRevisionAndTheCreateRevisionO
 			"and its version in etcd is 1",
 		Why:     "the apiserver makes up no number of its own: it reports the revision of the transaction that wrote the object",
 		FalseIf: world.EtcdReportsALaterRevision.Shows(`resourceVersion \d+, mod_revision \d+`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).Create"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).Create"),
 	}, func(l *lab.Lab) {
 		var shelf *lab.Object
 		sent := l.Record(func() { shelf = l.Create("shelf", "color=red") })
@@ -136,7 +136,7 @@ func TestRV2_ResourceVersionIsTheModRevisionOfItsKey(t *testing.T) {
 		AlsoFalseIf: []world.World{
 			world.UpdatesStartTheKeyAnew.Shows(`version 1 after "replace a=2"`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.UpdateObject"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.UpdateObject"),
 	}, func(l *lab.Lab) {
 		table := l.Table("step", "resourceVersion", "mod_revision", "create_revision", "version")
 		same := func(step string, rv *lab.Object, version int64) lab.KeyValue {
@@ -179,7 +179,7 @@ func TestRV3_ItIsSoForEveryKindAndForEveryStoredObject(t *testing.T) {
 			world.ObjectsAreStoredWithANumber.Shows(`configmaps/.* holds resourceVersion 1`),
 			world.OthersAreListedOneTooHigh.Shows(`/registry/.*: resourceVersion \d+, mod_revision \d+`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*defaultDecoder).Decode"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*defaultDecoder).Decode"),
 	}, func(l *lab.Lab) {
 		table := l.Table("key in etcd", "stored as", "resourceVersion", "mod_revision")
 		kinds := append(lab.SampleKinds(), l.CustomResource())
@@ -248,7 +248,7 @@ func TestRV4_TheApiserverKeepsNoCounterOfItsOwn(t *testing.T) {
 		Why: "resourceVersions have gaps that say nothing about the object; only etcd counts, and it counts " +
 			"for everybody who writes to it",
 		FalseIf: world.ServerCountsItself.Shows(`jumped by \d+ over 50 foreign writes`),
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).Create"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).Create"),
 	}, func(l *lab.Lab) {
 		before := l.Create("before", "a=1")
 		const foreign = 50
@@ -282,7 +282,7 @@ func TestRV5_CreateRevisionEqualsModRevisionOnlyUntilTheFirstUpdate(t *testing.T
 		AlsoFalseIf: []world.World{
 			world.UpdatesStartTheKeyAnew.Shows(`create_revision (\d+), mod_revision \d+$`),
 		},
-		Read: source.Func("go.etcd.io/etcd/server/v3/storage/mvcc", "(*keyIndex).put"),
+		Read: source.Decl("go.etcd.io/etcd/server/v3/storage/mvcc", "(*keyIndex).put"),
 	}, func(l *lab.Lab) {
 		table := l.Table("step", "mod_revision", "create_revision", "version")
 		stored := func(step string, o *lab.Object) lab.KeyValue {
@@ -322,7 +322,7 @@ func TestRV8_AnAcceptedPatchIsOneStorageWriteAndANoOpIsNone(t *testing.T) {
 			world.ClientDropsTheToken.Shows(`a replace with a stale token cost etcd: 1 Txn`),
 			world.DryRunsAreReal.Shows(`a patch as a dry run cost etcd: 1 Txn`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#55",
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
@@ -374,7 +374,7 @@ func TestRV8b_APatchThatChangesNothingRewritesWhatIsEncodedOtherwise(t *testing.
 		AlsoFalseIf: []world.World{
 			world.StoredInAnotherEncoding.Shows(`stored as JSON$`),
 		},
-		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#55",
 	}, func(l *lab.Lab) {
 		shelf := l.Reencode(l.Create("shelf", "color=red")) // put into etcd as JSON, by its own API
@@ -409,7 +409,7 @@ func TestRV9_TwoKeysOfOneEtcdTransactionShareAResourceVersion(t *testing.T) {
 		AlsoFalseIf: []world.World{
 			world.EachEventHasARevisionOfItsOwn.Shows(`in the list a has \d+, b has \d+`),
 		},
-		Read: source.Func("go.etcd.io/etcd/server/v3/storage/mvcc", "Revision"),
+		Read: source.Decl("go.etcd.io/etcd/server/v3/storage/mvcc", "Revision"),
 	}, func(l *lab.Lab) {
 		defer l.KeepHistory()()
 		shelves := l.Of(l.CustomResource())
@@ -470,7 +470,7 @@ func TestRV12_AWriteBehindTheApiserversBackCounts(t *testing.T) {
 		AlsoFalseIf: []world.World{
 			world.ClientTransplantsTheToken.Shows(`a replace with the token from before the put was accepted`),
 		},
-		Read: source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*watchChan).transform"),
+		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*watchChan).transform"),
 	}, func(l *lab.Lab) {
 		shelves := l.Of(l.CustomResource())
 		shelf := shelves.Create("shelf", "color=red")

@@ -44,7 +44,8 @@ func TestNothingWasSentWhereNoConnectionCameAbout(t *testing.T) {
 		assert.Equal(t, c.step, step, "%s: %v", c.name, c.err)
 		assert.Equal(t, c.stored, stored, "%s: %v", c.name, c.err)
 	}
-	assert.ErrorIs(t, dialed(t, t.Context(), time.Nanosecond), context.DeadlineExceeded, "what makes the order of the cases matter")
+	assert.ErrorIs(t, dialed(t, t.Context(), time.Nanosecond), context.DeadlineExceeded,
+		"what makes the order of the cases matter")
 }
 
 func TestNobodyKnowsWhatBecameOfARequestThatWasSent(t *testing.T) {

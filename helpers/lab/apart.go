@@ -7,11 +7,14 @@ var CoreEvent = Kind{Kind: "Event", Version: "v1", Resource: "events", Base: map
 	"reason": "Shown", "message": "for a lesson", "type": "Normal", "involvedObject": map[string]any{},
 }}
 
+// OneStoreHook says whether [Lab.WithEventsApart] keeps events where everything else is kept.
+var OneStoreHook Hook[bool]
+
 // WithEventsApart is a client of a kube-apiserver that keeps events in an etcd of their own, as large
 // clusters do (--etcd-servers-overrides), and everything else where the others keep it.
 func (l *Lab) WithEventsApart(who string) *Client {
 	l.open()
-	if l.oneStore {
+	if OneStoreHook.in(l) {
 		return l.As(who)
 	}
 	server, err := l.session.apart.start(l.ctx, l.session.control, controlplane.APIServerOptions{
@@ -20,6 +23,3 @@ func (l *Lab) WithEventsApart(who string) *Client {
 	l.Step(err, "starting a kube-apiserver that keeps events apart")
 	return &Client{lab: l, who: who, kind: ConfigMap, config: server.Admin()}
 }
-
-// KeepAllInOneStore makes WithEventsApart answer with the kube-apiserver that keeps everything in one etcd.
-func (l *Lab) KeepAllInOneStore() { l.oneStore = true }

@@ -286,17 +286,6 @@ func TestWhatAnErrorOfTheAPISays(t *testing.T) {
 		[]string{RootCause(nil), RootCause(caused), RootCause(io.ErrUnexpectedEOF), RootCause(errors.New("another"))})
 }
 
-func TestWhatAnEditMoved(t *testing.T) {
-	for want, m := range map[string]Moved{
-		"-": {}, "rv": {ResourceVersion: true, Writes: 1}, "rv gen": {ResourceVersion: true, Generation: 1, Writes: 1},
-		"uid rv gen-3": {UID: true, ResourceVersion: true, Generation: -3, Writes: 1},
-		"(1 writes)":   {Writes: 1}, "rv (2 writes)": {ResourceVersion: true, Writes: 2}, "rv (0 writes)": {ResourceVersion: true},
-		"409": {Err: stale(nil)}, "the connection broke": {Err: errBroken},
-	} {
-		assert.Equal(t, want, m.String())
-	}
-}
-
 func TestSettleReadsTheObjectNotOlderThanItsVersion(t *testing.T) {
 	asked, code := "", http.StatusOK
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {

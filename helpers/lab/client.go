@@ -163,13 +163,6 @@ func (c *Client) TryCreateObject(o *Object) (*Object, error) {
 	return r.Create(c.lab.ctx, o, metav1.CreateOptions{FieldManager: c.who}, c.subresources()...)
 }
 
-// CreateObject creates an object as it stands.
-func (c *Client) CreateObject(o *Object) *Object {
-	out, err := c.TryCreateObject(o)
-	c.lab.Step(err, c.step("create", o.GetName()))
-	return out
-}
-
 // Create creates an object with the given fields.
 func (c *Client) Create(name string, fields ...string) *Object {
 	o, err := c.TryCreate(name, fields...)

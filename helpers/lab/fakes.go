@@ -20,9 +20,8 @@ const (
 	ControllerFake = 2 // controller-runtime's
 )
 
-// BendDoubles has something changed about the doubles before a lesson gets them: the world in which a fake does
-// something else.
-func (l *Lab) BendDoubles(bend func([]Double)) { l.bentDoubles = bend }
+// DoublesHook is what happens to the [Lab.Doubles] before a lesson gets them: nothing.
+var DoublesHook = Hook[func([]Double)]{func([]Double) {}}
 
 // Doubles are kube-apiserver itself and the fakes that tests of controllers are commonly written against.
 func (l *Lab) Doubles() []Double {
@@ -45,8 +44,6 @@ func (l *Lab) Doubles() []Double {
 			Replace: func(o *Object) (*Object, error) { o = o.DeepCopy(); return o, built.Update(l.ctx, o) },
 		},
 	}
-	if l.bentDoubles != nil {
-		l.bentDoubles(doubles)
-	}
+	DoublesHook.in(l)(doubles)
 	return doubles
 }

@@ -18,6 +18,10 @@ type Informer struct {
 	lister cache.GenericLister
 }
 
+// CacheHook decides what an informer's cache stores when an object comes of which it holds another version. When
+// nil, as in reality, that is the object that came.
+var CacheHook Hook[func(held, came *Object) *Object]
+
 // Informer starts an informer on the party's kind and waits until it has read the list. Its requests stand
 // on the tape under the party's name, so that [wire.Tap.HoldWatches] can make it lag.
 func (c *Client) Informer() *Informer {
@@ -25,7 +29,7 @@ func (c *Client) Informer() *Informer {
 	c.lab.Step(err, "starting an informer on "+c.kind.Resource)
 	generic := dynamicinformer.NewFilteredDynamicInformer(api, c.kind.GVR(), c.lab.Namespace, 0, cache.Indexers{}, nil)
 	i := &Informer{client: c, shared: generic.Informer(), lister: generic.Lister()}
-	if bend := c.lab.bentCaches; bend != nil {
+	if bend := CacheHook.in(c.lab); bend != nil {
 		err := i.shared.SetTransform(func(came any) (any, error) {
 			if held, there, err := i.shared.GetStore().Get(came); err == nil && there {
 				return bend(held.(*Object), came.(*Object)), nil
@@ -73,11 +77,6 @@ func (i *Informer) WaitFor(resourceVersion string) {
 		return order >= 0, err
 	})
 }
-
-// BendCaches has bend decide what an informer's cache stores, instead of the object that came, when it holds
-// another version of it: the world in which a cache does something else. It holds for informers that are started
-// after it.
-func (l *Lab) BendCaches(bend func(held, came *Object) *Object) { l.bentCaches = bend }
 
 // Move is how an event moved an object in a cache: from one resourceVersion to another.
 type Move struct{ From, To string }

@@ -12,9 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"modrev/helpers/controlplane"
-	"modrev/helpers/modular"
 	"modrev/helpers/record"
-	"modrev/helpers/source"
 	"modrev/helpers/wire"
 )
 
@@ -44,18 +42,10 @@ type Lab struct {
 	clients sync.WaitGroup
 	kept    []Kept
 
-	bentLabels  func(c Labels, m int64) Labels   // see BendLabels
-	bentStores  func(*modular.Store)             // see BendLabelStores
-	bentDoubles func([]Double)                   // see BendDoubles
-	bentCaches  func(held, came *Object) *Object // see BendCaches
-	registers   int                              // how many Registers were made
-	shelves     *Kind                            // the custom resource of the Registers
-	customs     int                              // how many custom resources the lesson has defined
-
-	order    func(a, b string) (int, error) // see Order
-	oneStore bool                           // see KeepAllInOneStore
-
-	sourceEdits []func(*source.Tree) *source.Tree // see BendSource
+	bent      map[any]any // what a world has a helper do, by Hook
+	registers int         // how many Registers were made
+	shelves   *Kind       // the custom resource of the Registers
+	customs   int         // how many custom resources the lesson has defined
 }
 
 // New prepares a lab for one run of the lesson with the given id ("rv1"). Nothing is started before the

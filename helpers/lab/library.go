@@ -1,7 +1,6 @@
 package lab
 
 import (
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -37,13 +36,6 @@ func (c *Client) Controller(custom ...Kind) client.Client {
 	})
 	c.lab.Step(err, "making a controller-runtime client for "+c.who)
 	return api
-}
-
-// ReadConfigMap reads a ConfigMap of the lesson's namespace with controller-runtime's client.
-func (l *Lab) ReadConfigMap(api client.Client, name string) *corev1.ConfigMap {
-	var cm corev1.ConfigMap
-	l.Step(api.Get(l.ctx, client.ObjectKey{Namespace: l.Namespace, Name: name}, &cm), "reading configmaps/"+name)
-	return &cm
 }
 
 // mapper knows the resources of some kinds.

@@ -6,29 +6,24 @@ import (
 	"modrev/helpers/source"
 )
 
-// Source is the upstream source of the kube-apiserver that the book runs, as the world of this lab has it
-// (see BendSource). The lesson is skipped when that source is not to be had, which can happen with a
-// prebuilt kube-apiserver of a version that is not pinned.
+// SourceHook is what [Lab.Source] makes of the upstream source: nothing. A world edits it in memory (see
+// [source.Tree.With]).
+var SourceHook = Hook[func(*source.Tree) *source.Tree]{func(tree *source.Tree) *source.Tree { return tree }}
+
+// Source is the upstream source of the kube-apiserver that the book runs, as the world of this lab has it.
+// The lesson is skipped when that source is not to be had, which can happen with a prebuilt kube-apiserver of
+// a version that is not pinned.
 func (l *Lab) Source() *source.Tree {
 	tree, err := l.session.Source(l.ctx)
 	l.unread(err)
-	for _, edit := range l.sourceEdits {
-		tree = edit(tree)
-	}
-	return tree
+	return SourceHook.in(l)(tree)
 }
 
-// BendSource has Source return what edit makes of the tree: the world in which the source says something
-// else. The edit is made in memory, for this lab only (see [source.Tree.With]).
-func (l *Lab) BendSource(edit func(*source.Tree) *source.Tree) {
-	l.sourceEdits = append(l.sourceEdits, edit)
-}
-
-// UpdateTransaction is the chain from GuaranteedUpdate to etcd's compare, as the source of the lab has it.
-func (l *Lab) UpdateTransaction() source.Chain {
-	chain, err := l.Source().UpdateTransaction(l.ctx)
+// UpdateTransaction is what the source of the lab says of an update, from GuaranteedUpdate to etcd's compare.
+func (l *Lab) UpdateTransaction() source.Update {
+	update, err := l.Source().UpdateTransaction(l.ctx)
 	l.unread(err)
-	return chain
+	return update
 }
 
 // unread ends the lesson when the source could not be read.

@@ -39,17 +39,17 @@ func (p *Session) Source(ctx context.Context) (*source.Tree, error) {
 	if u.version != "" {
 		u.tree, u.err = source.For(ctx, u.version)
 	} else {
-		u.tree, u.err = PinnedSource()
+		u.tree, u.err = PinnedSource(ctx)
 	}
 	u.looked = ctx.Err() == nil // what was cut off is tried again
 	return u.tree, u.err
 }
 
 // PinnedSource is the upstream source of the newest kube-apiserver that is pinned.
-func PinnedSource() (*source.Tree, error) {
+func PinnedSource(ctx context.Context) (*source.Tree, error) {
 	pinned, err := kubeapiserver.Pinned()
 	if err != nil {
 		return nil, fmt.Errorf("finding which Kubernetes is pinned: %w", err)
 	}
-	return source.Pinned(pinned[0])
+	return source.For(ctx, pinned[0])
 }

@@ -18,8 +18,9 @@ func TestATraceOfTheReaderIsReadBeforeAnythingRuns(t *testing.T) {
 		passes bool
 		says   string
 	}{
-		"a trace":                  {"kind lease\nalice: get shelf -> 404 NotFound\n", true, "The sky is blue."},
-		"a trace without its kind": {"alice: get shelf -> 404 NotFound\n", false, "line 1: found \"alice: get shelf -> 404 NotFound\", expected the first line"},
+		"a trace": {"kind lease\nalice: get shelf -> 404 NotFound\n", true, "The sky is blue."},
+		"a trace without its kind": {"alice: get shelf -> 404 NotFound\n", false,
+			"line 1: found \"alice: get shelf -> 404 NotFound\", expected the first line"},
 	} {
 		path := filepath.Join(t.TempDir(), "reader.trace")
 		require.NoError(t, os.WriteFile(path, []byte(c.text), 0o600))
@@ -52,5 +53,6 @@ func TestTheRecordHoldsWhatTheRunFound(t *testing.T) {
 func TestARecordNamesNoFolderOfThisMachine(t *testing.T) {
 	here, err := os.Getwd()
 	require.NoError(t, err)
-	assert.Equal(t, "./x and $TMPDIR/modrev-1/etcd", withoutPaths(here+"/x and "+filepath.Join(os.TempDir(), "modrev-1/etcd")))
+	assert.Equal(t, "./x and $TMPDIR/modrev-1/etcd",
+		withoutPaths(here+"/x and "+filepath.Join(os.TempDir(), "modrev-1/etcd")))
 }

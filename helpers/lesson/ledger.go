@@ -41,11 +41,16 @@ func Ledger(t *testing.T, path string, apart ...string) {
 		t.Fatal(err)
 	}
 	// Whatever runs, the book names what is in the pinned source.
-	tree, err := lab.PinnedSource()
+	tree, err := lab.PinnedSource(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	find := func(u record.Upstream) error { _, err := tree.Find(ctx, source.Func(u.Package, u.Func)); return err }
+	refs := make([]source.Ref, len(run.Lessons))
+	for i, l := range run.Lessons {
+		refs[i] = source.Decl(l.Read.Package, l.Read.Func)
+	}
+	tree.Load(ctx, refs...)
+	find := func(u record.Upstream) error { _, err := tree.Find(ctx, source.Decl(u.Package, u.Func)); return err }
 	for _, p := range append(problems(run, tests, apart, find), ledger.Unanswered(run)...) {
 		t.Error(p)
 	}
@@ -61,7 +66,8 @@ func Ledger(t *testing.T, path string, apart ...string) {
 		t.Fatalf("reading the ledger: %v", err)
 	}
 	if !bytes.Equal(have, text) {
-		t.Errorf("%s is not what the lessons say. Run: go test -run '^%s$' . -update\n%s", path, t.Name(), firstDifference(have, text))
+		t.Errorf("%s is not what the lessons say. Run: go test -run '^%s$' . -update\n%s", path, t.Name(),
+			firstDifference(have, text))
 	}
 }
 
@@ -81,7 +87,8 @@ func problems(run record.Run, tests, apart []string, find func(record.Upstream) 
 		case id != "" && proved[id] != "":
 			add("%s and %s both claim %s: give one of them the next number", test, proved[id], id)
 		default:
-			add("%s makes no claim of its own: a test of the book is named TestID_Sentence, and calls lesson.Prove with that ID", test)
+			add("%s makes no claim of its own: a test of the book is named TestID_Sentence, and calls lesson.Prove with that "+
+				"ID", test)
 		}
 	}
 	for _, id := range run.Book.IDs() {

@@ -24,7 +24,8 @@ func TestWhatIsWrongWithTheLessonsAsAWholeIsSaid(t *testing.T) {
 		}
 		return nil
 	}
-	const noClaim = " makes no claim of its own: a test of the book is named TestID_Sentence, and calls lesson.Prove with that ID"
+	const noClaim = " makes no claim of its own: a test of the book is named TestID_Sentence, and calls lesson.Prove " +
+		"with that ID"
 	assert.Equal(t, []string{
 		"TestRV1_One and TestRV1_Other both claim RV1: give one of them the next number",
 		"TestThree" + noClaim,
@@ -32,7 +33,8 @@ func TestWhatIsWrongWithTheLessonsAsAWholeIsSaid(t *testing.T) {
 		"RV2 is in the list of the book, and no lesson claims it",
 		"RV1 names an upstream function that is not there: there is no G in pkg",
 		"RV3 is not in the list of the book: give it a place there",
-	}, problems(run, []string{"TestRV1_One", "TestRV1_Other", "TestThree", "TestMute", "TestApart"}, []string{"TestApart"}, find))
+	}, problems(run, []string{"TestRV1_One", "TestRV1_Other", "TestThree", "TestMute", "TestApart"},
+		[]string{"TestApart"}, find))
 }
 
 func TestALessonThatIsAskedWhatItClaimsSaysSoAndDoesNothing(t *testing.T) {
@@ -45,5 +47,6 @@ func TestALessonThatIsAskedWhatItClaimsSaysSoAndDoesNothing(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "SK1", run.Lessons[0].ID)
 	assert.Empty(t, run.Lessons[0].Verdict)
-	require.Equal(t, "line 2\n  in the file:    b\n  by the lessons: c", firstDifference([]byte("a\nb"), []byte("a\nc\nd")))
+	require.Equal(t, "line 2\n  in the file:    b\n  by the lessons: c",
+		firstDifference([]byte("a\nb"), []byte("a\nc\nd")))
 }

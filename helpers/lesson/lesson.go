@@ -38,6 +38,8 @@ type Claim struct {
 	// Why says what the claim is good for, or what would follow if it were false. It stands in the message of
 	// a failure.
 	Why string
+	// Do is the rule that follows, in the imperative, at most 15 words: "Re-read, decide again, then write."
+	Do string
 	// FalseIf is the world in which the claim is false; the lesson must fail there.
 	FalseIf world.World
 	// AlsoFalseIf are further such worlds.
@@ -133,7 +135,7 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 // record is the claim as the record has it, before anything was run.
 func (c Claim) record() record.Lesson {
 	l := record.Lesson{
-		ID: c.ID, Says: c.Says, Why: c.Why, From: c.From, Erratum: c.Erratum, Answers: strings.Fields(c.Answers),
+		ID: c.ID, Says: c.Says, Why: c.Why, Do: c.Do, From: c.From, Erratum: c.Erratum, Answers: strings.Fields(c.Answers),
 		Read: record.Upstream{Package: c.Read.Package, Func: c.Read.Func},
 	}
 	for _, w := range c.worlds() {
@@ -231,7 +233,8 @@ func unproved(w world.World, told record.Telling) error {
 	case told.Skipped != "":
 		return fmt.Errorf("it was skipped there (%s)", told.Skipped)
 	case told.Failure == nil:
-		return errors.New("nothing failed there: either the lesson does not notice when its claim is false, or this world does not make it false")
+		return errors.New("nothing failed there: either the lesson does not notice when its claim is false, or this world " +
+			"does not make it false")
 	case told.Failure.Stuck:
 		return errors.New("a step failed there, before the claim could be put to the test")
 	case !regexp.MustCompile(w.Sign).MatchString(told.Failure.Observed):
@@ -249,5 +252,6 @@ func deadline(t *testing.T) (context.Context, context.CancelFunc) {
 		return context.WithCancel(t.Context())
 	}
 	return context.WithDeadlineCause(t.Context(), end.Add(-spare), fmt.Errorf(
-		"go test's -timeout, %v, is about to end the run: give a longer one, such as -timeout 1h", flag.Lookup("test.timeout").Value))
+		"go test's -timeout, %v, is about to end the run: give a longer one, such as -timeout 1h",
+		flag.Lookup("test.timeout").Value))
 }

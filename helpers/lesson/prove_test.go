@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 const exampleVariable = "MODREV_EXAMPLE_LESSONS"
 
 // theSkyIsGreen is the false world of the examples.
-var theSkyIsGreen = world.Custom("the sky is green", func(l *lab.Lab) { l.Wire.Tape().Remark("the sky was painted") })
+var theSkyIsGreen = world.New("the sky is green", func(l *lab.Lab) { l.Wire.Tape().Remark("the sky was painted") })
 
 // claim is what the examples claim.
 func claim() Claim {
@@ -39,7 +39,7 @@ func claim() Claim {
 		Says:    "the sky is blue, whoever looks at it and from wherever on the earth that person may look",
 		Why:     "a page with a picture of the sky in it is printed in blue",
 		FalseIf: theSkyIsGreen.Shows(`it is green`),
-		Read:    source.Func("example.org/sky", "(*Sky).Color"),
+		Read:    source.Decl("example.org/sky", "(*Sky).Color"),
 	}
 }
 
@@ -241,9 +241,11 @@ func TestABrokenLessonExplainsItself(t *testing.T) {
 
 func TestALessonThatProvesNothingIsADefect(t *testing.T) {
 	for name, defect := range map[string]string{
-		"proves nothing":             "nothing failed there: either the lesson does not notice when its claim is false, or this world does not make it false.",
-		"stuck in the false world":   "a step failed there, before the claim could be put to the test.",
-		"fails for another reason":   "it failed there for another reason than the claim's own: OBSERVED does not match \"it is green\".",
+		"proves nothing": "nothing failed there: either the lesson does not notice when its claim is false, or " +
+			"this world does not make it false.",
+		"stuck in the false world": "a step failed there, before the claim could be put to the test.",
+		"fails for another reason": "it failed there for another reason than the claim's own: OBSERVED does not match " +
+			"\"it is green\".",
 		"skipped in the false world": "it was skipped there (nobody is there to look).",
 	} {
 		page, passes := example(t, name)
@@ -257,7 +259,8 @@ func TestALessonWithoutACompleteClaimIsRefused(t *testing.T) {
 	page, passes := example(t, "incomplete")
 	assert.False(t, passes)
 	assert.Contains(t, strings.Join(page, "\n"), "this claim is not complete, so there is no lesson: it needs "+
-		`an ID of two capitals and a number (it has "sky"); From, the document it comes from ("+" when it is beyond the documents); `+
+		`an ID of two capitals and a number (it has "sky"); `+
+		`From, the document it comes from ("+" when it is beyond the documents); `+
 		`Says, one sentence without a full stop; Why; Read, the upstream function to read; `+
 		`FalseIf, the world in which it is false`)
 
@@ -267,7 +270,8 @@ func TestALessonWithoutACompleteClaimIsRefused(t *testing.T) {
 	crooked := claim()
 	crooked.AlsoFalseIf = []world.World{theSkyIsGreen.Shows(`(`)}
 	assert.ErrorContains(t, crooked.check(), "a sign that is a regular expression: error parsing regexp")
-	for id, good := range map[string]bool{"RV1": true, "GU4b": true, "OT27": true, "RV": false, "rv1": false, "RV1bb": false, "RVX1": false} {
+	for id, good := range map[string]bool{"RV1": true, "GU4b": true, "OT27": true, "RV": false, "rv1": false,
+		"RV1bb": false, "RVX1": false} {
 		c := claim()
 		c.ID = id
 		assert.Equal(t, good, c.check() == nil, id)
@@ -279,7 +283,8 @@ func TestWhatWasSkippedIsCountedAtTheEnd(t *testing.T) {
 	assert.True(t, passes)
 	text := strings.Join(page, "\n")
 	assert.Contains(t, text, "--- SKIP: TestExampleLessons/skipped")
-	assert.Contains(t, text, "\n1 lesson skipped, for want of something that cannot be had here\nSK1   there is no sky here: go out and try again")
+	assert.Contains(t, text, "\n1 lesson skipped, for want of something that cannot be had here\nSK1   there is no sky "+
+		"here: go out and try again")
 }
 
 func TestALessonThatWaitsTooLongSaysWhatForBeforeTheRunIsCutOff(t *testing.T) {

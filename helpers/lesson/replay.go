@@ -10,7 +10,8 @@ import (
 	"modrev/helpers/token"
 )
 
-var replayFile = flag.String("replay", "", "play the trace of equality tokens in this `file` against the model and the server")
+var replayFile = flag.String("replay", "", "play the trace of equality tokens in this `file` against the model and "+
+	"the server")
 
 // readTrace says before anything is run what is wrong with the trace that -replay names.
 func readTrace() error {

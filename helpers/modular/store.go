@@ -12,19 +12,29 @@ import (
 // after [Period] writes, and a writer who slept meanwhile is let in (the ABA problem).
 type Store struct {
 	token.Model
-	m, a int64
+	// Counter makes the counter of a further name.
+	Counter func() Labels
+	m       int64
 
 	mu       sync.Mutex
-	counters map[string]*Counter
+	counters map[string]Labels
+}
+
+// Labels is what counts the writes of a name: a [Counter], or what a false world puts in its place.
+type Labels interface {
+	Label() int64
+	Step() int64
 }
 
 // NewStore returns an empty store of objects of one kind whose tokens are labels modulo m, a apart. A bad m or a
 // is an error as it is for [Reset].
 func NewStore(kind token.Kind, m, a int64) (*Store, error) {
-	if _, err := Reset(m, a); err != nil {
+	counter, err := Reset(m, a)
+	if err != nil {
 		return nil, err
 	}
-	s := &Store{Model: token.Model{Kind: kind}, m: m, a: a}
+	s := &Store{Model: token.Model{Kind: kind}, m: m, counters: make(map[string]Labels)}
+	s.Counter = func() Labels { return new(*counter) }
 	s.Mint = s.label
 	return s, nil
 }
@@ -35,15 +45,12 @@ func (s *Store) Future() string { return strconv.FormatInt(s.m, 10) }
 func (s *Store) label(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.counters[name]
-	if c == nil {
-		c = &Counter{m: s.m, a: s.a % s.m}
-		if s.counters == nil {
-			s.counters = map[string]*Counter{}
-		}
-		s.counters[name] = c
-	} else {
+	c, ok := s.counters[name]
+	if ok {
 		c.Step()
+	} else {
+		c = s.Counter()
+		s.counters[name] = c
 	}
 	return strconv.FormatInt(c.Label(), 10)
 }

@@ -53,8 +53,9 @@ func (s *script) reply(n int, ok bool) {
 
 func update(key string, revision int64) record.Request {
 	return record.Request{
-		Method: record.Txn, From: "apiserver", Key: key, Compare: []record.Compare{{Key: key, Field: "mod_revision", Operator: "==", Value: revision}},
-		Then: []record.Op{{Kind: "Put", Key: key}}, Else: []record.Op{{Kind: "Get", Key: key}},
+		Method: record.Txn, From: "apiserver", Key: key,
+		Compare: []record.Compare{{Key: key, Field: "mod_revision", Operator: "==", Value: revision}},
+		Then:    []record.Op{{Kind: "Put", Key: key}}, Else: []record.Op{{Kind: "Get", Key: key}},
 	}
 }
 
@@ -205,7 +206,8 @@ func TestMermaidTakesNoNameOrTextForMoreThanThat(t *testing.T) {
 
 func book() record.Run {
 	run := record.Run{Book: record.Book{
-		{Title: "conflict", Parts: []record.Part{{Lessons: "CF10 CF2"}}}, {Title: "later", Parts: []record.Part{{Lessons: "GU1"}}},
+		{Title: "conflict", Parts: []record.Part{{Lessons: "CF10 CF2"}}},
+		{Title: "later", Parts: []record.Part{{Lessons: "GU1"}}},
 	}}
 	var s script
 	s.race("shelf")
@@ -244,7 +246,8 @@ func TestTheNotebookIsMarkdownInTheOrderOfTheBook(t *testing.T) {
 		"### File and function of the compare\n\n(The lesson that shows it was not part of this run.)\n",
 		"## Chapter 1 · conflict\n\n### CF10\n\nIt comes first.\n",
 		"From D1 Claim, and beyond the documents. [The whole tape](tapes/CF10.txt).\n",
-		"### CF2\n\nAn old one is refused.\n\n*Why it matters:* so. *Read:* ` `. From D1 Expect 2, and beyond the documents. [The whole tape](tapes/CF2.txt).\n",
+		"### CF2\n\nAn old one is refused.\n\n*Why it matters:* so. *Read:* ` `. From D1 Expect 2, and beyond the " +
+			"documents. [The whole tape](tapes/CF2.txt).\n",
 		"**Erratum:** the document says less\n",
 		"````\na  b\n```\nc\n````\n",
 		"A race: `PUT configmaps/shelf, resourceVersion 619`:\n\n```mermaid\nsequenceDiagram\n",

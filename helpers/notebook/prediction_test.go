@@ -48,7 +48,7 @@ func TestAGradeSaysRightOrWrongAndWhyAndWhatToRead(t *testing.T) {
 	require.Contains(t, out, "right   residues: 0 1 2\n")
 	require.Contains(t, out, `wrong   stale replace: you expected "200 OK", the run showed "409 Conflict".`)
 	require.Contains(t, out, "\n          The claim: it is so.\n          Why it matters: a reason.\n")
-	require.Contains(t, out, "Read CF1: go test -v -run '^TestX$' .")
+	require.Contains(t, out, "Read CF1: go test -v -run CF1_ .")
 	require.Contains(t, out, "empty   paired numbers: the run showed \"equal\".\n          Read RV2: go test ")
 	require.Contains(t, out, "unseen  compare: the lesson of GU7 was not part of this run")
 	require.Contains(t, out, "1 right, 1 wrong, 1 empty.")

@@ -210,16 +210,19 @@ func (l leg) draw() string {
 		}
 		switch {
 		case s.Call != nil:
-			fmt.Fprintf(&b, "    %s->>%s: %s\n", known.of("client", s.Call.Who), known.of("server", l.serverOf(s.Call)), text(s.Call.Title()))
+			fmt.Fprintf(&b, "    %s->>%s: %s\n", known.of("client", s.Call.Who), known.of("server", l.serverOf(s.Call)),
+				text(s.Call.Title()))
 		case s.Ask != nil:
 			fmt.Fprintf(&b, "    %s->>etcd: %s\n", known.of("server", s.Ask.From), l.ask(s.Ask))
 			if s.Ask.Note != "" && s.Ask.Note != record.Rivals { // the rival is in the picture
 				fmt.Fprintf(&b, "    Note right of etcd: %s\n", text(s.Ask.Note))
 			}
 		case s.Reply != nil:
-			fmt.Fprintf(&b, "    etcd-->>%s: %s\n", known.of("server", s.Reply.From), folded(text(s.Reply.Outcome()), "the else branch"))
+			fmt.Fprintf(&b, "    etcd-->>%s: %s\n", known.of("server", s.Reply.From),
+				folded(text(s.Reply.Outcome()), "the else branch"))
 		case s.Answer != nil:
-			fmt.Fprintf(&b, "    %s-->>%s: %s\n", known.of("server", l.serverOf(s.Answer)), known.of("client", s.Answer.Who), text(s.Answer.Outcome()))
+			fmt.Fprintf(&b, "    %s-->>%s: %s\n", known.of("server", l.serverOf(s.Answer)), known.of("client", s.Answer.Who),
+				text(s.Answer.Outcome()))
 		default:
 			fmt.Fprintf(&b, "    Note over etcd: %s\n", text(s.Remark))
 		}
@@ -293,7 +296,8 @@ func titled(id, title string) string {
 
 // reserved are words that mean something to Mermaid where a participant may stand, and etcd, who is always there.
 var reserved = []string{
-	"activate", "actor", "alt", "and", "as", "autonumber", "box", "break", "create", "critical", "deactivate", "destroy", "else", "end",
+	"activate", "actor", "alt", "and", "as", "autonumber", "box", "break", "create", "critical", "deactivate", "destroy",
+	"else", "end",
 	"etcd", "link", "links", "loop", "note", "opt", "option", "over", "par", "participant", "rect", "title",
 }
 

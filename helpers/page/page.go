@@ -218,6 +218,9 @@ func (s *sheet) worlds(l record.Lesson) {
 		s.kept(indented, w)
 		s.add("")
 	}
+	if l.Do != "" {
+		s.paragraph("Do: " + l.Do)
+	}
 	s.paragraph("Read: " + l.Read.String())
 }
 

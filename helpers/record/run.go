@@ -219,7 +219,8 @@ func Parse(data []byte) (Run, error) {
 		return Run{}, fmt.Errorf("this is no record of a run of the book; go test . -record=FILE writes one: %w", err)
 	}
 	if form.Format != Format {
-		return Run{}, fmt.Errorf("the record has format %d, and this book reads format %d: run it again with go test . -record=FILE",
+		return Run{}, fmt.Errorf("the record has format %d, and this book reads format %d: run it again with go test . "+
+			"-record=FILE",
 			form.Format, Format)
 	}
 	var r Run

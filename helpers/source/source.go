@@ -1,15 +1,11 @@
-// Package source finds a function or a call in the pinned upstream source and names it as file,
-// function and line.
+// Package source finds declarations in the upstream source and reads what an update says there.
 //
-// A [Ref] names a declaration without looking at anything. A [Tree] is the source that one version
-// of kube-apiserver is built from; it finds where a Ref is declared, and follows a write from the
-// storage layer down to the compare of the etcd transaction that it becomes.
+// A [Ref] names a declaration without looking at anything. A [Tree] is the source that one version of
+// kube-apiserver is built from: it finds where a Ref is declared, and quotes the lines by which an
+// update is compared in etcd. The source is read from the reader's module cache; none of it is here.
 package source
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // Ref names one declaration of an upstream package.
 type Ref struct {
@@ -21,9 +17,9 @@ type Ref struct {
 	Func string
 }
 
-// Func is the reference to the declaration fn of the package pkg. Nothing is looked up: a name that
-// does not exist is found out by [Tree.Find].
-func Func(pkg, fn string) Ref { return Ref{Package: pkg, Func: fn} }
+// Decl is the reference to a declaration of the package pkg; its name is as in [Ref]. Nothing is looked
+// up: a name that does not exist is found out by [Tree.Find].
+func Decl(pkg, name string) Ref { return Ref{Package: pkg, Func: name} }
 
 // IsZero reports whether r names nothing.
 func (r Ref) IsZero() bool { return r == Ref{} }
@@ -37,30 +33,16 @@ func (r Ref) String() string {
 	return r.Package + " " + r.Func
 }
 
-// split takes the name apart into the type, without parentheses, star and type parameters, and the
-// name below it. Type is empty for a declaration that belongs to the package itself.
-func (r Ref) split() (typ, name string) {
-	dot := strings.LastIndexByte(r.Func, '.')
-	if dot < 0 {
-		return "", r.Func
-	}
-	typ = strings.Trim(r.Func[:dot], "()*")
-	if bracket := strings.IndexByte(typ, '['); bracket >= 0 {
-		typ = typ[:bracket]
-	}
-	return typ, r.Func[dot+1:]
-}
-
 // Location is where a declaration stands in the source of one version.
 type Location struct {
 	// Module and Version are the module that holds the file, such as "k8s.io/apiserver" "v0.37.2".
 	Module, Version string
 	// File is the path below the root of the module, with forward slashes.
 	File string
-	// Func is the declaration with the receiver that it has there, as Go writes it: "(*store).Create" where it
-	// is a pointer, "Client.OptimisticPut" where it is not.
+	// Func is the declaration with the receiver that it has there: "(*store).Create" where it is a
+	// pointer, "Client.OptimisticPut" where it is not.
 	Func string
-	// Line is the line of the declaration, counted from 1.
+	// Line is counted from 1.
 	Line int
 }
 

@@ -73,7 +73,8 @@ func (d *drawing) start(t *rapid.T, verb Verb) Step {
 			names = append(names, name, name, name, name)
 		}
 	}
-	if n := len(d.trace.Steps); n > 0 && !exists && verb != Create && d.trace.Steps[n-1].Expect.Code == http.StatusNotFound {
+	if n := len(d.trace.Steps); n > 0 && !exists && verb != Create &&
+		d.trace.Steps[n-1].Expect.Code == http.StatusNotFound {
 		t.Skip("nothing exists, and the step before has shown what that means")
 	}
 	return Step{
@@ -210,7 +211,8 @@ func drawPatch(t *rapid.T) (set Content, unset []string) {
 // times, and then writes with the token that it has read.
 func SleepingWriter(kind Kind, writes int) Trace {
 	s := newScribe(kind)
-	s.trace.About = []string{fmt.Sprintf("Alice reads, and sleeps through %d writes of Bob. Then she writes with the token that she has.", writes)}
+	s.trace.About = []string{fmt.Sprintf("Alice reads, and sleeps through %d writes of Bob. Then she writes with the "+
+		"token that she has.", writes)}
 	s.write(Step{Client: "bob", Verb: Create, Name: "shelf", Set: Content{"writes": "0"}})
 	s.write(Step{Client: "alice", Verb: Get, Name: "shelf"})
 	for i := range writes {

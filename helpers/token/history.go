@@ -125,7 +125,8 @@ func (f Finding) Explain() string {
 	case porcupine.Ok:
 		return fmt.Sprintf("%d requests, and some order of them explains every answer", len(f.history))
 	case porcupine.Unknown:
-		return fmt.Sprintf("%d requests: the time was not enough to find an order of them, or to rule one out", len(f.history))
+		return fmt.Sprintf("%d requests: the time was not enough to find an order of them, or to rule one out",
+			len(f.history))
 	}
 	for _, one := range byName(f.history) {
 		// The check of all objects ends at the first that cannot be explained and may leave others half done.
@@ -144,7 +145,8 @@ func (f Finding) Explain() string {
 
 func (f Finding) explain(name string, ordered, all []porcupine.Operation) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "no order of the %d requests for %s explains every answer. The longest that explains some", len(all), name)
+	fmt.Fprintf(&b, "no order of the %d requests for %s explains every answer. The longest that explains some", len(all),
+		name)
 	if len(ordered) > 0 {
 		b.WriteString(" ends with\n")
 	} else {
@@ -180,7 +182,8 @@ func (f Finding) describe(op porcupine.Operation) string {
 	if req.Client == "" {
 		req.Client = fmt.Sprintf("client%d", op.ClientId)
 	}
-	return fmt.Sprintf("%.3f to %.3f ms  %s", float64(op.Call)/1e6, float64(op.Return)/1e6, f.model.DescribeOperation(req, op.Output))
+	return fmt.Sprintf("%.3f to %.3f ms  %s", float64(op.Call)/1e6, float64(op.Return)/1e6,
+		f.model.DescribeOperation(req, op.Output))
 }
 
 // registers is the model of one object, in the form that porcupine asks for. It is not deterministic, since nobody
@@ -267,7 +270,8 @@ func (s *seen) has(value string) bool {
 // equal is asked only of states that the same requests have led to, in some order. They have seen the same
 // tokens and uids, unless one has learned more than the other of a write whose answer was lost.
 func (r register) equal(other register) bool {
-	return r.seen.len() == other.seen.len() && r.UID == other.UID && r.Token == other.Token && maps.Equal(r.Content, other.Content)
+	return r.seen.len() == other.seen.len() && r.UID == other.UID && r.Token == other.Token &&
+		maps.Equal(r.Content, other.Content)
 }
 
 func (r register) String() string {

@@ -270,7 +270,8 @@ func (d *dropping) Do(ctx context.Context, req Request) (Answer, error) {
 func TestHistoriesWithLostAnswersAreExplained(t *testing.T) {
 	for _, kind := range Kinds() {
 		var r Recorder
-		Workload{Kind: kind, Clients: 3, Objects: 2, Requests: 60}.Run(t.Context(), &r, &dropping{Store: slow{&Model{Kind: kind}}})
+		Workload{Kind: kind, Clients: 3, Objects: 2, Requests: 60}.Run(t.Context(), &r,
+			&dropping{Store: slow{&Model{Kind: kind}}})
 		f := Check(kind, r.History(), enough)
 		require.Equal(t, porcupine.Ok, f.Result, f.Explain())
 	}

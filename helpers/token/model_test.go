@@ -80,7 +80,8 @@ func TestTheModelDoesNotLookInsideTokens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		kind := rapid.SampledFrom(Kinds()).Draw(t, "kind")
 		trace := Draw(t, kind, 3, 60)
-		drawn := rapid.SliceOfNDistinct(rapid.StringN(1, 4, -1), len(trace.Steps), len(trace.Steps), rapid.ID).Draw(t, "tokens")
+		drawn := rapid.SliceOfNDistinct(rapid.StringN(1, 4, -1), len(trace.Steps), len(trace.Steps), rapid.ID).Draw(t,
+			"tokens")
 		next := 0
 		other := &Model{Kind: kind, Mint: func(string) string { next++; return "=" + drawn[next-1] }}
 		if err := Compare(context.Background(), trace, &Model{Kind: kind}, other); err != nil {

@@ -69,7 +69,8 @@ const (
 	expectKind  = `the first line, "kind" and one of configmap, lease, customresource`
 	example     = `"alice: replace shelf color=blue @t1 -> 200, t2"`
 	expectVerb  = "a verb: create, get, replace, patch or delete"
-	expectAfter = "a status such as 200, a reason such as Conflict, a token such as t1, a uid such as u1, wrote, unwritten, empty or a field such as color=red"
+	expectAfter = "a status such as 200, a reason such as Conflict, a token such as t1, a uid such as u1, wrote, " +
+		"unwritten, empty or a field such as color=red"
 	expectName  = "made of lower-case letters, digits and dashes, with a letter first"
 	expectValue = "letters, digits, dashes, dots and underscores after the ="
 )

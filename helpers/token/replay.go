@@ -116,7 +116,8 @@ func (r *replay) token(step Step) (string, error) {
 				return h.token, nil
 			}
 		}
-		return "", fmt.Errorf("@foreign needs a token of an object other than %s, and no answer so far had one: create or get another object in a step before", step.Name)
+		return "", fmt.Errorf("@foreign needs a token of an object other than %s, and no answer so far had one: create or "+
+			"get another object in a step before", step.Name)
 	default:
 		return r.value(step.Token)
 	}

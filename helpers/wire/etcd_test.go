@@ -56,12 +56,14 @@ func TestTheWireInARealEtcd(t *testing.T) {
 	held := tap.Hold(wire.UpdateOf(key))
 	slow := make(chan kubernetes.PutResponse)
 	go func() {
-		resp, err := client.Kubernetes.OptimisticPut(ctx, key, []byte("green"), made.Revision, kubernetes.PutOptions{GetOnFailure: true})
+		resp, err := client.Kubernetes.OptimisticPut(ctx, key, []byte("green"), made.Revision,
+			kubernetes.PutOptions{GetOnFailure: true})
 		assert.NoError(t, err)
 		slow <- resp
 	}()
 	require.NoError(t, held.Arrived(ctx))
-	fast, err := client.Kubernetes.OptimisticPut(ctx, key, []byte("blue"), made.Revision, kubernetes.PutOptions{GetOnFailure: true})
+	fast, err := client.Kubernetes.OptimisticPut(ctx, key, []byte("blue"), made.Revision,
+		kubernetes.PutOptions{GetOnFailure: true})
 	require.NoError(t, err)
 	require.True(t, fast.Succeeded)
 	held.Release()

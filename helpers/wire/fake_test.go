@@ -121,7 +121,8 @@ func (s *store) read(q *pb.RangeRequest) *pb.RangeResponse {
 func key(namespace, name string) string { return "/registry/configmaps/" + namespace + "/" + name }
 
 func putOp(key string) *pb.RequestOp {
-	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key), Value: []byte("x")}}}
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key),
+		Value: []byte("x")}}}
 }
 
 func getOp(key string) *pb.RequestOp {
@@ -129,7 +130,8 @@ func getOp(key string) *pb.RequestOp {
 }
 
 func deleteOp(key string) *pb.RequestOp {
-	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key)}}}
+	q := &pb.DeleteRangeRequest{Key: []byte(key)}
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: q}}
 }
 
 func ifModRevision(key string, revision int64) *pb.Compare {

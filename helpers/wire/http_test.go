@@ -80,8 +80,10 @@ func TestAnHTTPRequestIsPrintedAsAPersonReadsIt(t *testing.T) {
 			"writer: PATCH configmaps/shelf, JSON patch", "writer: ← 200 OK, resourceVersion 217"},
 		{"PATCH", shelfPath, "application/strategic-merge-patch+json", `{}`, 415, `nonsense`,
 			"writer: PATCH configmaps/shelf, strategic merge patch", "writer: ← 415 Unsupported Media Type"},
-		{"GET", "/apis/rv1-1.modrev.example/v1/namespaces/rv1-1/shelves?limit=1&continue=" + strings.Repeat("x", 40), "", "", 200, object,
-			"writer: GET shelves, ?limit=1, ?continue=" + strings.Repeat("x", 20) + "…", "writer: ← 200 OK, resourceVersion 217"},
+		{"GET", "/apis/rv1-1.modrev.example/v1/namespaces/rv1-1/shelves?limit=1&continue=" + strings.Repeat("x", 40), "", "",
+			200, object,
+			"writer: GET shelves, ?limit=1, ?continue=" + strings.Repeat("x", 20) + "…",
+			"writer: ← 200 OK, resourceVersion 217"},
 		{"GET", "/api/v1/nodes/n", "", "", 200, `{}`, "writer: GET nodes/n", "writer: ← 200 OK"},
 		{"GET", "/version", "", "", 200, `{}`, "writer: GET version", "writer: ← 200 OK"},
 	} {

@@ -63,7 +63,8 @@ func (s *watching) ask(key string) {
 
 func (s *watching) askProgress() {
 	s.t.Helper()
-	s.pipe.in <- &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
+	q := &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}
+	s.pipe.in <- &pb.WatchRequest{RequestUnion: q}
 	require.NoError(s.t, s.etcd.RecvMsg(&pb.WatchRequest{}))
 }
 
@@ -93,7 +94,8 @@ func events(id int64, key string, revisions ...int64) *pb.WatchResponse {
 	resp := &pb.WatchResponse{WatchId: id, Header: &pb.ResponseHeader{}}
 	for _, r := range revisions {
 		resp.Header.Revision = r
-		resp.Events = append(resp.Events, &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(key + "shelf"), ModRevision: r, Version: 1}})
+		resp.Events = append(resp.Events, &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte(key + "shelf"), ModRevision: r,
+			Version: 1}})
 	}
 	return resp
 }
@@ -300,7 +302,8 @@ func TestRulesDropAndAlterSingleEvents(t *testing.T) {
 	tap.Hold(nil)
 	tap.HoldAnswer(nil)
 	never := func(proto.Message) { t.Error("an event has no answer") }
-	for _, rule := range []*Rule{{Do: func(int) { t.Error("an event does not wait") }}, {Err: io.EOF}, {Lost: io.EOF}, {Answer: never}} {
+	for _, rule := range []*Rule{{Do: func(int) { t.Error("an event does not wait") }}, {Err: io.EOF}, {Lost: io.EOF},
+		{Answer: never}} {
 		rule.Times, rule.Note = 1, "not for an event"
 		tap.Add(rule)
 	}
@@ -338,7 +341,8 @@ func TestRulesDropAndAlterSingleEvents(t *testing.T) {
 }
 
 // rangeStreamThrough asks for a RangeStream through the wire, with an etcd that answers in two parts.
-func rangeStreamThrough(ctx context.Context, t *testing.T, w *Wire, key string) (parts []int64, asked *pb.RangeRequest, err error) {
+func rangeStreamThrough(ctx context.Context, t *testing.T, w *Wire, key string) (parts []int64, asked *pb.RangeRequest,
+	err error) {
 	p := newPipe(t)
 	p.ctx = ctx
 	p.in <- &pb.RangeRequest{Key: []byte(key), RangeEnd: []byte("x"), Revision: 5}
@@ -394,7 +398,8 @@ func TestARangeStreamIsRecordedAndAlteredLikeARange(t *testing.T) {
 		assert.Zero(t, asked.Revision)
 	}
 	assert.Equal(t, 2, ran)
-	assert.Equal(t, "    RangeStream rv11-1.modrev.example/shelves/* → 2 of 2 keys, store revision 9  [bent]", tap.Tape().Lines(0)[1])
+	assert.Equal(t, "    RangeStream rv11-1.modrev.example/shelves/* → 2 of 2 keys, store revision 9  [bent]",
+		tap.Tape().Lines(0)[1])
 	remove()
 
 	no := errors.New("compacted")

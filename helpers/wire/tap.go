@@ -208,7 +208,8 @@ func (h *Held) Release() { h.once.Do(func() { close(h.release) }) }
 func (rule *Rule) acts(r *Request) bool {
 	switch r.Method {
 	case Event:
-		return rule.held == nil && rule.after == nil && rule.Do == nil && rule.Err == nil && rule.Answer == nil && rule.Lost == nil
+		return rule.held == nil && rule.after == nil && rule.Do == nil && rule.Err == nil && rule.Answer == nil &&
+			rule.Lost == nil
 	case RangeStream:
 		return rule.after == nil && rule.Lost == nil
 	}

@@ -94,7 +94,8 @@ func TestARequestIsHeldUntilItIsReleasedAndLaterOnesPass(t *testing.T) {
 	lines := tap.Tape().Lines(0)
 	assert.Equal(t, []string{
 		"    Txn if mod_revision(configmaps/cf1-1/shelf) == 0 then Put → succeeded, revision 2",
-		"    Txn if mod_revision(configmaps/cf1-1/shelf) == 2 then Put else Get → failed, the else branch returned mod_revision 3" +
+		"    Txn if mod_revision(configmaps/cf1-1/shelf) == 2 then Put else Get → failed, the else branch returned " +
+			"mod_revision 3" +
 			"  [held until the rival had written]",
 		"    Txn if mod_revision(configmaps/cf1-1/shelf) == 2 then Put else Get → succeeded, revision 3",
 	}, lines, "a request stands on the tape where it arrived")
@@ -243,7 +244,8 @@ func TestARefusedRequestNeverReachesEtcd(t *testing.T) {
 	_, err := s.ask(t.Context(), create(key("cf1-1", "shelf")))
 	require.ErrorIs(t, err, no)
 	assert.Empty(t, s.seen())
-	assert.Equal(t, "    Txn if mod_revision(configmaps/cf1-1/shelf) == 0 then Put → refused: not today", tap.Tape().String())
+	assert.Equal(t, "    Txn if mod_revision(configmaps/cf1-1/shelf) == 0 then Put → refused: not today",
+		tap.Tape().String())
 }
 
 func TestAnAlteredAnswerIsWhatTheAPIServerGetsAndWhatTheTapeTells(t *testing.T) {

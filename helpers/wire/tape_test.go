@@ -24,15 +24,20 @@ func TestARequestIsPrintedAsAPersonReadsIt(t *testing.T) {
 	failed := func(found ...KeyValue) func(*Request) {
 		return func(r *Request) { r.Answered, r.Found = true, found }
 	}
-	prefix := &pb.RangeRequest{Key: []byte("/registry/configmaps/"), RangeEnd: []byte("/registry/configmaps0"), Limit: 1, Revision: 9}
-	count := &pb.RangeRequest{Key: []byte("/registry/configmaps/"), RangeEnd: []byte("/registry/configmaps0"), CountOnly: true}
+	prefix := &pb.RangeRequest{Key: []byte("/registry/configmaps/"), RangeEnd: []byte("/registry/configmaps0"), Limit: 1,
+		Revision: 9}
+	count := &pb.RangeRequest{Key: []byte("/registry/configmaps/"), RangeEnd: []byte("/registry/configmaps0"),
+		CountOnly: true}
 	remove := &pb.TxnRequest{
-		Compare: []*pb.Compare{ifModRevision(k, 216)}, Success: []*pb.RequestOp{deleteOp(k)}, Failure: []*pb.RequestOp{getOp(k)},
+		Compare: []*pb.Compare{ifModRevision(k, 216)}, Success: []*pb.RequestOp{deleteOp(k)},
+		Failure: []*pb.RequestOp{getOp(k)},
 	}
 	odd := &pb.TxnRequest{
 		Compare: []*pb.Compare{
-			{Key: []byte(k), Target: pb.Compare_VERSION, Result: pb.Compare_GREATER, TargetUnion: &pb.Compare_Version{Version: 1}},
-			{Key: []byte(k), Target: pb.Compare_CREATE, Result: pb.Compare_LESS, TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 2}},
+			{Key: []byte(k), Target: pb.Compare_VERSION, Result: pb.Compare_GREATER,
+				TargetUnion: &pb.Compare_Version{Version: 1}},
+			{Key: []byte(k), Target: pb.Compare_CREATE, Result: pb.Compare_LESS,
+				TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 2}},
 			{Key: []byte(k), Target: pb.Compare_LEASE, Result: pb.Compare_NOT_EQUAL, TargetUnion: &pb.Compare_Lease{Lease: 3}},
 			{Key: []byte(k), Target: pb.Compare_VALUE, TargetUnion: &pb.Compare_Value{Value: []byte("v")}},
 		},
@@ -55,7 +60,8 @@ func TestARequestIsPrintedAsAPersonReadsIt(t *testing.T) {
 		},
 		{
 			at(update(k, 216), failed(KeyValue{ModRevision: 219})),
-			"Txn if mod_revision(configmaps/cf1-1/shelf) == 216 then Put else Get → failed, the else branch returned mod_revision 219",
+			"Txn if mod_revision(configmaps/cf1-1/shelf) == 216 then Put else Get → failed, the else branch returned " +
+				"mod_revision 219",
 			"Txn if mod_revision(key) == M then Put else Get",
 		},
 		{
@@ -86,7 +92,8 @@ func TestARequestIsPrintedAsAPersonReadsIt(t *testing.T) {
 		{
 			at(odd, succeeded),
 			"Txn if version(configmaps/cf1-1/shelf) > 1 and create_revision(configmaps/cf1-1/shelf) < 2 and " +
-				"lease(configmaps/cf1-1/shelf) != 3 and value(configmaps/cf1-1/shelf) == 0 then Put and Txn → succeeded, revision 217",
+				"lease(configmaps/cf1-1/shelf) != 3 and value(configmaps/cf1-1/shelf) == 0 then Put and Txn → succeeded, " +
+				"revision 217",
 			"Txn if version(key) > M and create_revision(key) < M and lease(key) != M and value(key) == 0 then Put and Txn",
 		},
 		{
@@ -147,8 +154,10 @@ func TestARequestWroteIfItChangedTheStore(t *testing.T) {
 		request Request
 		wrote   bool
 	}{
-		"an accepted transaction":              {Request{Method: Txn, Then: put, Else: get, Answered: true, Succeeded: true}, true},
-		"an accepted delete":                   {Request{Method: Txn, Then: []Op{{Kind: "Delete"}}, Answered: true, Succeeded: true}, true},
+		"an accepted transaction": {Request{Method: Txn, Then: put, Else: get, Answered: true, Succeeded: true},
+			true},
+		"an accepted delete": {Request{Method: Txn, Then: []Op{{Kind: "Delete"}}, Answered: true,
+			Succeeded: true}, true},
 		"a put":                                {Request{Method: Put, Answered: true}, true},
 		"a range that is deleted":              {Request{Method: DeleteRange, Answered: true}, true},
 		"a failed compare":                     {Request{Method: Txn, Then: put, Else: get, Answered: true}, false},
@@ -165,7 +174,8 @@ func TestARequestWroteIfItChangedTheStore(t *testing.T) {
 
 func TestRequestsAreSummedUpByMethod(t *testing.T) {
 	assert.Equal(t, "no request", Requests{}.Summary())
-	rs := Requests{{Method: Txn}, {Method: Range, Key: "a"}, {Method: Txn}, {Method: Watch}, {Method: RangeStream}, {Method: Compact}}
+	rs := Requests{{Method: Txn}, {Method: Range, Key: "a"}, {Method: Txn}, {Method: Watch}, {Method: RangeStream},
+		{Method: Compact}}
 	assert.Equal(t, "1 Range, 1 RangeStream, 2 Txn, 1 Compact, 1 Watch", rs.Summary())
 	assert.Equal(t, 2, rs.Count(Txn))
 	assert.Equal(t, []string{"", "a", ""}, keysOf(rs.Only(Range, Txn)))
@@ -252,7 +262,8 @@ func TestNoMoreThanAFewOfTheKeysThatWereFoundAreKept(t *testing.T) {
 
 func TestTheTapeTellsInWhichOrderEtcdExecutedTheRequests(t *testing.T) {
 	var tape Tape
-	held, rival, read := describe(update(key("cf1-1", "a"), 5)), describe(update(key("cf1-1", "a"), 5)), describe(get(key("cf1-1", "a")))
+	held, rival, read := describe(update(key("cf1-1", "a"), 5)), describe(update(key("cf1-1", "a"), 5)),
+		describe(get(key("cf1-1", "a")))
 	at := func(revision int64) *pb.ResponseHeader { return &pb.ResponseHeader{Revision: revision} }
 	for _, r := range []*Request{held, rival, read} {
 		tape.request(r)
@@ -265,5 +276,6 @@ func TestTheTapeTellsInWhichOrderEtcdExecutedTheRequests(t *testing.T) {
 
 	told := tape.Record()
 	assert.Equal(t, []int{4, 2, 3}, []int{told.Requests[0].Executed, told.Requests[1].Executed, told.Requests[2].Executed})
-	assert.Equal(t, []Method{Txn, Range, Txn}, []Method{told.Executed()[0].Method, told.Executed()[1].Method, told.Executed()[2].Method})
+	assert.Equal(t, []Method{Txn, Range, Txn}, []Method{told.Executed()[0].Method, told.Executed()[1].Method,
+		told.Executed()[2].Method})
 }

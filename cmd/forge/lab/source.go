@@ -8,18 +8,18 @@ import (
 
 	"modrev/helpers/forge"
 	"modrev/helpers/kubeapiserver"
-	"modrev/helpers/kubeapiserver/pinned"
 	"modrev/helpers/source"
 )
 
 // read answers what the first document asks its reader to find out from the source.
 func read(ctx context.Context, args []string, out, errs io.Writer) error {
 	set := flags("forge source", "forge source [-version 1.37]", `
-Reads the source that kube-apiserver is built from and prints the way of an update from GuaranteedUpdate to the
-compare of etcd's transaction: which compare, on which field, then what, else what. It is the source of the lab that
-runs, or of the newest version that is pinned.
+Prints the lines of the source that kube-apiserver is built from by which an update is compared in etcd: the revision
+that GuaranteedUpdate hands on, the transaction that it becomes, and what comes after a failed compare. It is the source
+of the lab that runs, or of the newest version that is pinned.
 `, errs)
-	version := set.String("version", "", "`version` of Kubernetes, such as 1.37 or v1.34.4 (one that is not pinned is downloaded)")
+	version := set.String("version", "",
+		"`version` of Kubernetes, such as 1.37 or v1.34.4 (one that is not pinned is downloaded)")
 	if err := parse(set, args); err != nil {
 		return err
 	}
@@ -27,24 +27,16 @@ runs, or of the newest version that is pinned.
 	if err != nil {
 		return err
 	}
-	chain, err := tree.UpdateTransaction(ctx)
+	update, err := tree.UpdateTransaction(ctx)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(out, chain)
+	fmt.Fprintln(out, update)
 	return nil
 }
 
 // sourceOf is the source of a version, or of the lab that runs, or of the newest version that is pinned.
 func sourceOf(ctx context.Context, version string) (*source.Tree, error) {
-	// The pins of the repository say which source that is; they are looked for from the working folder.
-	repository, err := pinned.Folder(".")
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chdir(repository); err != nil {
-		return nil, fmt.Errorf("finding the source: %w", err)
-	}
 	if version == "" {
 		if s, err := forge.Running(os.Getenv(forge.LabVariable)); err == nil {
 			version = s.Version
