@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"modrev/helpers/lab"
@@ -45,11 +46,9 @@ func TestCF10_TwoApiserversCannotOverwriteEachOther(t *testing.T) {
 		_, stale := l.TryReplace(shelf, "color=green")
 		l.Refused(stale, "at the first apiserver, a replace with the old token", lab.Stale(shelf))
 		fresh := l.Get("shelf")
-		var overtaken error
-		seen := l.Record(func() {
-			overtaken = l.Race(l.Key(shelf), func() error { _, err := l.TryReplace(fresh, "color=green"); return err },
-				func() { other.Set("shelf", "color=black") })
-		})
+		seen, late := overtaken(l, fresh,
+			func() error { _, err := l.TryReplace(fresh, "color=green"); return err },
+			func() { other.Set("shelf", "color=black") })
 
 		table := l.Table("step", "at apiserver", "answer", "resourceVersion")
 		table.Row("create", "first", "201", shelf.GetResourceVersion())
@@ -57,12 +56,11 @@ func TestCF10_TwoApiserversCannotOverwriteEachOther(t *testing.T) {
 		table.Row("replace with that token", "second", "200", moved.GetResourceVersion())
 		table.Row("replace with the old token", "first", lab.AnswerLine(stale), "")
 		table.Row("read", "first", "200", fresh.GetResourceVersion())
-		table.Row("replace with that token, overtaken", "first", lab.AnswerLine(overtaken), "")
+		table.Row("replace with that token, overtaken", "first", lab.AnswerLine(late), "")
 		table.End()
 		l.Show("the last replace, and the patch at the second apiserver that overtook it", seen.Only(wire.Txn))
-		l.Expect(number(there) == number(shelf), "both report one number", "the first %s, the second %s",
-			shelf.GetResourceVersion(), there.GetResourceVersion())
-		l.Refused(overtaken, "the overtaken replace", lab.Stale(shelf))
+		l.Equal("the number that the second reports", there.GetResourceVersion(), shelf.GetResourceVersion())
+		l.Refused(late, "the overtaken replace", lab.Stale(shelf))
 		l.Stored(shelf, "color=black")
 	})
 }
@@ -86,14 +84,15 @@ func TestCF11_NoInterleavingOfConcurrentClientsBreaksIt(t *testing.T) {
 			return history.Do(l.Context(), client, store, q)
 		}
 		created, err := send(0, token.Request{Verb: token.Create})
-		l.Step(err, "creating a")
+		require.NoError(l, err, "creating a")
 		replace := func(client int) error {
-			_, err := send(client, token.Request{Verb: token.Replace, Token: created.Token, Set: token.Content{"by": strconv.Itoa(client)}})
+			by := token.Content{"by": strconv.Itoa(client)}
+			_, err := send(client, token.Request{Verb: token.Replace, Token: created.Token, Set: by})
 			return err
 		}
 		var overtook error
 		err = l.Race(store.Key("a"), func() error { return replace(0) }, func() { overtook = replace(1) })
-		l.Step(errors.Join(err, overtook), "racing for a")
+		require.NoError(l, errors.Join(err, overtook), "racing for a")
 		// The rest is left to chance.
 		token.Workload{Kind: token.ConfigMap, Clients: 6, Objects: 3, Requests: 25}.Run(l.Context(), &history, store)
 
@@ -114,8 +113,8 @@ func TestCF13_AReplaceIsACompareAndSwapOnlyWithTheCallersOwnToken(t *testing.T) 
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF13", From: "D2 paragraph 2",
 		Says: "of all clients that saw the lock free and replace it with the token that they read, exactly one gets it",
-		Why: "a replace is compare-and-swap, and a lock needs nothing else; a library that renews the token by itself hands " +
-			"the lock to everybody, one after the other",
+		Why: "a replace is compare-and-swap, and a lock needs nothing else; a library that renews the token by itself " +
+			"hands the lock to everybody, one after the other",
 		FalseIf: world.ClientTransplantsTheToken.Shows(`4 of 4 clients got the lock`),
 		Read:    source.Decl(registryStore, "(*Store).Update"),
 		Answers: "#18",
@@ -132,7 +131,8 @@ func TestCF13_AReplaceIsACompareAndSwapOnlyWithTheCallersOwnToken(t *testing.T) 
 			} else {
 				l.Refused(err, "the replace by one that came late", lab.Stale(free))
 			}
-			table.Row(n+1, free.GetResourceVersion(), lab.AnswerLine(err), lab.Field(l.Of(lab.Lease).Peek("lock"), "holderIdentity"))
+			holder := lab.Field(l.Of(lab.Lease).Peek("lock"), "holderIdentity")
+			table.Row(n+1, free.GetResourceVersion(), lab.AnswerLine(err), holder)
 		}
 		table.End()
 		l.Expect(got == 1, "one client gets the lock", "%d of %d clients got the lock", got, clients)
@@ -158,34 +158,41 @@ func TestCF14_WritersNeedNoLockToWriteOneObject(t *testing.T) {
 		var allRead sync.WaitGroup
 		allRead.Add(writers)
 		refusals := make([]int, writers)
-		done, failed := l.Each(writers, func(n int) error {
-			for first := true; ; first = false {
-				read, err := l.TryGet("shelf")
-				if first {
-					allRead.Done()
-					allRead.Wait() // all have read the same version before the first one writes
-				}
-				if err == nil {
-					_, err = l.TryReplace(read, fmt.Sprintf("entries=%s %d", lab.Field(read, "entries"), n))
-				}
-				if !apierrors.IsConflict(err) {
-					return err
-				}
-				refusals[n-1]++
-			}
+		_, failed := l.Each(writers, func(n int) (err error) {
+			refusals[n-1], err = addEntry(l, n, &allRead)
+			return err
 		})
-		l.Step(errors.Join(failed...), "adding an entry")
+		require.NoError(l, errors.Join(failed...), "adding an entry")
+
 		entries := strings.Fields(lab.Field(l.Peek("shelf"), "entries"))
-		table := l.Table("writers", "entries stored", "storage writes", "refusals in all", "most of one writer")
-		total := 0
+		total, most := 0, slices.Max(refusals)
 		for _, n := range refusals {
 			total += n
 		}
-		table.Row(done, len(entries), l.KV(shelf).Version-1, total, slices.Max(refusals))
+		table := l.Table("writers", "entries stored", "storage writes", "refusals in all", "most of one writer")
+		table.Row(writers, len(entries), l.KV(shelf).Version-1, total, most)
 		table.End()
 		l.Say("The entries, in the order in which the writers got through: %s.", strings.Join(entries, " "))
 
-		l.Expect(len(entries) == writers, "all entries are there", "%d of %d entries are there: %v", len(entries), writers, entries)
-		l.Expect(slices.Max(refusals) < writers, "nobody is refused more often than there are others", "refusals: %v", refusals)
+		l.Expect(len(entries) == writers, "all entries are there",
+			"%d of %d entries are there: %v", len(entries), writers, entries)
+		l.Expect(most < writers, "nobody is refused more often than there are others", "refusals: %v", refusals)
 	})
+}
+
+// addEntry adds an entry to the shelf: it reads and replaces until that is not refused, and says how often it was. It
+// replaces for the first time when all writers have read the same version.
+func addEntry(l *lab.Lab, n int, allRead *sync.WaitGroup) (refusals int, err error) {
+	read, err := l.TryGet("shelf")
+	allRead.Done()
+	allRead.Wait()
+	for err == nil {
+		_, err = l.TryReplace(read, fmt.Sprintf("entries=%s %d", lab.Field(read, "entries"), n))
+		if !apierrors.IsConflict(err) {
+			break
+		}
+		refusals++
+		read, err = l.TryGet("shelf")
+	}
+	return refusals, err
 }

@@ -163,6 +163,12 @@ func (l *Lab) TryKVAt(key string) (KeyValue, bool) {
 	return KeyValue{CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version, Value: kv.Value}, true
 }
 
+// Exists says whether an object's key is in etcd.
+func (l *Lab) Exists(o *Object) bool {
+	_, there := l.TryKVAt(l.Key(o))
+	return there
+}
+
 // Revision is the revision that etcd's store has reached.
 func (l *Lab) Revision() int64 {
 	resp, err := l.Etcd().Get(l.ctx, "/", clientv3.WithCountOnly())

@@ -17,10 +17,20 @@ func (l *Lab) LimitConfigMaps(hard, used int) (key string) {
 	l.open()
 	defer l.Wire.Tape().Pause()()
 	const name = "quota"
-	quotas := l.quiet().Of(resourceQuota)
-	if _, err := quotas.TryCreate(name); !apierrors.IsAlreadyExists(err) {
+	if _, err := l.quiet().Of(resourceQuota).TryCreate(name); !apierrors.IsAlreadyExists(err) {
 		l.Step(err, "creating a quota")
 	}
+	// A create is let in both under a quota with room and when admission has not seen the quota yet. So it is used up
+	// first: that shows.
+	l.limitConfigMaps(name, used, used)
+	if hard != used {
+		l.limitConfigMaps(name, hard, used)
+	}
+	return resourceQuota.KeyOf(l.Namespace, name)
+}
+
+func (l *Lab) limitConfigMaps(name string, hard, used int) {
+	quotas := l.quiet().Of(resourceQuota)
 	spec := fmt.Sprintf(`{"spec":{"hard":{"count/configmaps":"%d"}}}`, hard)
 	_, err := quotas.TryPatch(name, types.MergePatchType, spec)
 	l.Step(err, "setting the quota")
@@ -37,5 +47,4 @@ func (l *Lab) LimitConfigMaps(hard, used int) (key string) {
 		}
 		return (err == nil) == (used < hard), nil
 	})
-	return resourceQuota.KeyOf(l.Namespace, name)
 }
