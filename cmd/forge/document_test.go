@@ -103,7 +103,7 @@ func perform(t *testing.T, f *forge.Forge, tr *transcript.Transcript, paths map[
 	w := newWitness(t, f.State)
 	require.NoError(t, f.Healthy(t.Context()))
 	require.NoError(t, tr.Run(t.Context(), transcript.Stage{
-		Dir:    filepath.Join("..", "..", ".."),
+		Dir:    filepath.Join("..", ".."),
 		Env:    append(os.Environ(), f.State.Environment(os.Getenv("PATH"))...),
 		Paths:  paths,
 		Wire:   w.wire,
@@ -205,7 +205,7 @@ func (w *witness) settle(ctx context.Context) error {
 
 // Who reads a transcript may look up the lessons that it names.
 func TestTheLessonsThatTranscriptsNameExist(t *testing.T) {
-	ledger, err := os.ReadFile(filepath.Join("..", "..", "..", "CLAIMS.md"))
+	ledger, err := os.ReadFile(filepath.Join("..", "..", "CLAIMS.md"))
 	require.NoError(t, err)
 	rows := map[string]string{}
 	for line := range strings.Lines(string(ledger)) {

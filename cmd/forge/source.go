@@ -38,7 +38,7 @@ runs, or of the newest version that is pinned.
 // sourceOf is the source of a version, or of the lab that runs, or of the newest version that is pinned.
 func sourceOf(ctx context.Context, version string) (*source.Tree, error) {
 	// The pins of the repository say which source that is; they are looked for from the working folder.
-	repository, err := pinned.Folder(".")
+	repository, err := pinned.RepoRoot()
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	"modrev/helpers/forge"
-	"modrev/helpers/gocommand"
 )
 
 // shell opens a shell for the lab that runs. When none does, it starts one that ends with the shell.
@@ -48,7 +47,7 @@ If no lab runs, it starts one that ends with the shell; the flags are for that o
 	// end of the go command.
 	term, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	term, forget := gocommand.Context(term)
+	term, forget := withGoCommand(term)
 	defer forget()
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)

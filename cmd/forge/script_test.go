@@ -19,7 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"forge": main, "control-plane": ownStart})
+	testscript.Main(m, map[string]func(){"forge": main})
 }
 
 // TestForge runs the scripts in testdata/script. Besides the commands of testscript they have
