@@ -10,7 +10,7 @@ import (
 
 // Log writes a line into the log of kube-apiserver, between its own.
 func (c *ControlPlane) Log(line string) {
-	_, _ = c.api.log.Write([]byte(line + "\n")) // a logFile reports no errors
+	_, _ = c.api.log.WriteString(line + "\n") // a line less is no matter
 }
 
 // linksName is the file in the folder that lists the links into it.
@@ -69,4 +69,14 @@ func removeLinks(folder string) error {
 		}
 	}
 	return nil
+}
+
+// tail is the last lines of a log, each indented.
+func tail(path string, lines int) string {
+	content, err := os.ReadFile(path)
+	if err != nil || len(content) == 0 {
+		return "    (it printed nothing)"
+	}
+	all := strings.Split(strings.TrimRight(string(content), "\n"), "\n")
+	return "    " + strings.Join(all[max(0, len(all)-lines):], "\n    ")
 }
