@@ -6,22 +6,20 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"modrev/helpers/forge"
-	"modrev/helpers/transcript"
 )
 
 // Where the first document has things.
@@ -34,42 +32,32 @@ const (
 // The commands of the first document, typed as they stand. Where this machine has something else on the port of
 // etcd or at one of the paths, they run against another port and other paths, and the test says so.
 func TestTheCommandsOfTheFirstDocument(t *testing.T) {
-	d1 := readTranscript(t, "d1.txtar")
 	tmp := temporary(t)
 	t.Setenv("TMPDIR", tmp)
-	t.Setenv(forge.LabVariable, "")
-
-	paths := map[string]string{}
+	var elsewhere []string
 	f, err := document(t, documentEtcd, documentLog)
-	if err == nil {
-		if _, stale := os.Lstat(documentStale); stale == nil {
-			paths[documentStale] = filepath.Join(tmp, "stale.yaml")
-			t.Logf("%s is there already: the commands use %s instead; remove it to have them typed as they stand", documentStale, paths[documentStale])
-		} else {
-			t.Cleanup(func() { os.Remove(documentStale) }) // the transcript does, unless it fails before
-		}
+	if _, stale := os.Lstat(documentStale); err == nil && stale == nil {
+		elsewhere = []string{documentStale, filepath.Join(tmp, "stale.yaml")}
+	} else if err == nil {
+		t.Cleanup(func() { os.Remove(documentStale) }) // the transcript does, unless it fails before
 	} else {
 		require.True(t, errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, fs.ErrExist), err)
 		port, portErr := freePort()
 		require.NoError(t, portErr)
-		paths[documentEtcd] = "127.0.0.1:" + port
-		paths[documentLog] = filepath.Join(tmp, "apiserver.log")
-		paths[documentStale] = filepath.Join(tmp, "stale.yaml")
-		t.Logf("the commands run against other paths here, because %v", err)
-		f, err = document(t, paths[documentEtcd], paths[documentLog])
+		etcd, log := "127.0.0.1:"+port, filepath.Join(tmp, "apiserver.log")
+		elsewhere = []string{documentEtcd, etcd, documentLog, log, documentStale, filepath.Join(tmp, "stale.yaml")}
+		f, err = document(t, etcd, log)
 		require.NoError(t, err)
 	}
-	perform(t, f, d1, paths)
+	perform(t, f, "d1.txtar", elsewhere...)
 }
 
 // What the second document asks for: the modular lab, and the trace of equality tokens.
 func TestWhatTheSecondDocumentAsksFor(t *testing.T) {
-	d2 := readTranscript(t, "d2.txtar")
 	t.Setenv("TMPDIR", temporary(t))
-	t.Setenv(forge.LabVariable, "")
 	f, err := document(t, "", "")
 	require.NoError(t, err)
-	perform(t, f, d2, nil)
+	perform(t, f, "d2.txtar")
 }
 
 // document starts a lab as the first document has it.
@@ -88,119 +76,201 @@ func document(t *testing.T, etcd, log string) (*forge.Forge, error) {
 	return f, nil
 }
 
-func readTranscript(t *testing.T, name string) *transcript.Transcript {
+// perform runs a transcript in a shell that is set up for a lab. Besides the commands of testscript it has
+//
+//	type FILE                      types the commands in a file at bash, no faster than a person does
+//	number NAME... FILE PATTERN    sets $NAME to what the group in a pattern matches, for each match one
+//	wire                           shows what has reached etcd since the last type, as forge wire does, without the time
+//
+// The file wire grows with each request. What stands at the even places of elsewhere is replaced by what follows it.
+func perform(t *testing.T, f *forge.Forge, name string, elsewhere ...string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "transcript", name))
-	require.NoError(t, err)
-	tr, err := transcript.Parse(name, text)
-	require.NoError(t, err)
-	return tr
-}
-
-// perform types a transcript into a shell that is set up for a lab.
-func perform(t *testing.T, f *forge.Forge, tr *transcript.Transcript, paths map[string]string) {
-	t.Helper()
-	w := newWitness(t, f.State)
 	require.NoError(t, f.Healthy(t.Context()))
-	require.NoError(t, tr.Run(t.Context(), transcript.Stage{
-		Dir:    filepath.Join("..", ".."),
-		Env:    append(os.Environ(), f.State.Environment(os.Getenv("PATH"))...),
-		Paths:  paths,
-		Wire:   w.wire,
-		Settle: w.settle,
-	}))
+	if len(elsewhere) > 0 {
+		t.Logf("other things are there already, so the commands use others: %q", elsewhere)
+	}
+	repo, err := filepath.Abs(filepath.Join("..", ".."))
+	require.NoError(t, err)
+	variables := append(goVariables(t), "REPO="+repo)
+	testscript.Run(t, testscript.Params{
+		Files:              []string{filepath.Join("testdata", "transcript", name)},
+		RequireUniqueNames: true,
+		Setup: func(env *testscript.Env) error {
+			if err := furnish(env, variables); err != nil {
+				return err
+			}
+			env.Vars = append(env.Vars, f.State.Environment(os.Getenv("PATH"))...)
+			if err := replace(env.WorkDir, elsewhere); err != nil {
+				return err
+			}
+			w, err := newWitness(t.Context(), f.State, filepath.Join(env.WorkDir, "wire"))
+			if err != nil {
+				return err
+			}
+			env.Values["witness"] = w
+			env.Defer(w.stop)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"type": cmdType, "number": cmdNumber, "wire": cmdWire,
+		},
+	})
 }
 
-// witness follows the wire of a lab for a transcript.
-type witness struct {
-	etcd   *clientv3.Client
-	client *kubernetes.Clientset
+// replace replaces texts in the files of a folder.
+func replace(dir string, pairs []string) error {
+	r := strings.NewReplacer(pairs...)
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if !file.Type().IsRegular() {
+			continue
+		}
+		path := filepath.Join(dir, file.Name())
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(r.Replace(string(text))), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
-	mu     sync.Mutex
-	text   strings.Builder
+func cmdType(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: type FILE")
+	}
+	ts.Check(ts.Value("witness").(*witness).mark())
+	if err := ts.Exec("bash", args[0]); err == nil && neg {
+		ts.Fatalf("the last command was to fail")
+	} else if !neg {
+		ts.Check(err)
+	}
+}
+
+func cmdNumber(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: number NAME... FILE PATTERN")
+	}
+	names, file, pattern := args[:len(args)-2], args[len(args)-2], args[len(args)-1]
+	found := regexp.MustCompile(`(?m)`+pattern).FindAllStringSubmatch(ts.ReadFile(file), -1)
+	if len(found) != len(names) {
+		ts.Fatalf("%s is there %d times in %s, expected %d", pattern, len(found), file, len(names))
+	}
+	for i, name := range names {
+		ts.Setenv(name, found[i][1])
+	}
+}
+
+func cmdWire(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 0 {
+		ts.Fatalf("usage: wire")
+	}
+	text, err := ts.Value("witness").(*witness).sinceMark()
+	ts.Check(err)
+	fmt.Fprint(ts.Stdout(), text)
+}
+
+// witness follows the wire of a lab.
+type witness struct {
+	lab    forge.State
+	client *kubernetes.Clientset
+	file   string // what was seen
+	before string // what was seen before the mark
 	fences int
+	stop   func()
 }
 
 // watched is what the transcripts are about.
 const watched = "configmaps/default"
 
-func newWitness(t *testing.T, s forge.State) *witness {
-	t.Helper()
-	w := &witness{}
-	var err error
-	w.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{s.Etcd}})
-	require.NoError(t, err)
-	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
-	require.NoError(t, err)
-	w.client, err = kubernetes.NewForConfig(config)
-	require.NoError(t, err)
+func newWitness(ctx context.Context, lab forge.State, path string) (*witness, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", lab.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	w := &witness{lab: lab, file: path}
+	if w.client, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
 	ready, done := make(chan struct{}), make(chan error, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { done <- forge.Follow(ctx, s, forge.Filter{Key: watched}, w, func() { close(ready) }) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-done)
-		require.NoError(t, w.etcd.Close())
-	})
+	go func() { done <- forge.Follow(ctx, lab, forge.Filter{Key: watched}, file, func() { close(ready) }) }()
 	select {
 	case <-ready:
 	case err := <-done:
-		done <- err
-		require.NoError(t, err)
+		cancel()
+		return nil, errors.Join(err, file.Close())
 	}
-	return w
-}
-
-// Write takes what [forge.Follow] tells.
-func (w *witness) Write(b []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.Write(b)
-}
-
-var clock = regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d\.\d{3}  `)
-
-// fence is the key of requests that say how far the wire has been told.
-const fence = "/fence/" + watched
-
-// wire returns all requests that have been answered when it is called, without the time.
-func (w *witness) wire(ctx context.Context) ([]string, error) {
-	w.fences++
-	last := fmt.Sprintf("%s/%d ", fence, w.fences)
-	if _, err := w.etcd.Get(ctx, strings.TrimSpace(last)); err != nil {
-		return nil, err
+	w.stop = func() {
+		cancel()
+		<-done
+		file.Close()
 	}
-	var all []string
-	err := until(goneLimit, func() error {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if !strings.Contains(w.text.String(), last) {
-			return errors.New("the wire does not tell of a request that was answered")
-		}
-		all = nil
-		for line := range strings.Lines(clock.ReplaceAllString(w.text.String(), "")) {
-			if !strings.Contains(line, fence) {
-				all = append(all, strings.TrimSuffix(line, "\n"))
-			}
-		}
-		return nil
-	})
-	return all, err
+	return w, nil
 }
 
-// settle waits until kube-apiserver's own cache holds what was written: who types is slower than a machine.
-func (w *witness) settle(ctx context.Context) error {
+// mark waits until kube-apiserver's own cache holds what was written, as it does when a person types on.
+func (w *witness) mark() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	maps := w.client.CoreV1().ConfigMaps("default")
 	newest, err := maps.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
 	_, err = maps.List(ctx, metav1.ListOptions{
 		ResourceVersion: newest.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	})
+	if err != nil {
+		return err
+	}
+	w.before, err = w.seen()
 	return err
+}
+
+// sinceMark is what has reached etcd since the last mark.
+func (w *witness) sinceMark() (string, error) {
+	all, err := w.seen()
+	return strings.TrimPrefix(all, w.before), err
+}
+
+var clock = regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d\.\d{3}  `)
+
+// seen is what etcd had answered when it was called, without the time.
+func (w *witness) seen() (string, error) {
+	const fence = "/fence/" + watched // the key of requests that say how far the wire has been told
+	w.fences++
+	last := fmt.Sprintf("%s/%d", fence, w.fences)
+	if out, err := exec.Command(filepath.Join(w.lab.Tools, "etcdctl"), "get", last).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("reading a key of etcd: %w: %s", err, out)
+	}
+	var seen strings.Builder
+	err := until(goneLimit, func() error {
+		text, err := os.ReadFile(w.file)
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(string(text), last+" ") {
+			return errors.New("the wire does not tell of a request that was answered")
+		}
+		seen.Reset()
+		for line := range strings.Lines(clock.ReplaceAllString(string(text), "")) {
+			if !strings.Contains(line, fence) {
+				seen.WriteString(line)
+			}
+		}
+		return nil
+	})
+	return seen.String(), err
 }
 
 // Who reads a transcript may look up the lessons that it names.

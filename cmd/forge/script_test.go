@@ -37,48 +37,49 @@ func TestForge(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
-			tmp, err := shortTemp()
-			if err != nil {
-				return err
-			}
-			env.Setenv("TMPDIR", tmp)
-			env.Setenv(forge.LabVariable, "")
-			env.Setenv("PROMPT_COMMAND", "")
-			// The shells of the scripts have a home of their own, and so has forge; what has been built, and what
-			// to build it from, stays where it is.
-			env.Setenv("HOME", env.WorkDir)
-			cache, err := os.UserCacheDir()
-			if err != nil {
-				return err
-			}
-			if runtime.GOOS == "darwin" {
-				library := filepath.Join(env.WorkDir, "Library")
-				if err := errors.Join(os.Mkdir(library, 0o700), os.Symlink(cache, filepath.Join(library, "Caches"))); err != nil {
-					return err
-				}
-			} else {
-				env.Setenv("XDG_CACHE_HOME", cache)
-			}
-			env.Vars = append(env.Vars, variables...)
-			if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" {
-				env.Setenv("KUBEBUILDER_ASSETS", assets)
-			}
 			labs := make(map[string]*scriptLab)
 			env.Values["labs"] = labs
 			env.Defer(func() {
 				for _, l := range labs {
 					l.process.kill()
 				}
-				if err := os.RemoveAll(tmp); err != nil {
-					env.T().Log(err)
-				}
 			})
-			return nil
+			return furnish(env, variables)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"lab": cmdLab, "end": cmdEnd, "port": cmdPort, "taken": cmdTaken, "listens": cmdListens,
 		},
 	})
+}
+
+// furnish gives a script a folder for temporary files and a home of its own. What has been built, and what to build it
+// from, stays where it is: variables say where.
+func furnish(env *testscript.Env, variables []string) error {
+	tmp, err := shortTemp()
+	if err != nil {
+		return err
+	}
+	env.Defer(func() {
+		if err := os.RemoveAll(tmp); err != nil {
+			env.T().Log(err)
+		}
+	})
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]string{
+		"TMPDIR": tmp, "HOME": env.WorkDir, "XDG_CACHE_HOME": cache, "PROMPT_COMMAND": "", forge.LabVariable: "",
+		"KUBEBUILDER_ASSETS": os.Getenv("KUBEBUILDER_ASSETS"),
+	} {
+		env.Setenv(name, value)
+	}
+	env.Vars = append(env.Vars, variables...)
+	if runtime.GOOS == "darwin" {
+		library := filepath.Join(env.WorkDir, "Library")
+		return errors.Join(os.Mkdir(library, 0o700), os.Symlink(cache, filepath.Join(library, "Caches")))
+	}
+	return nil
 }
 
 // goVariables are the settings of the go command that follow from the home folder, as NAME=value.
