@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,73 +21,47 @@ import (
 	"modrev/helpers/forge"
 )
 
-// Where the first document has things.
-const (
-	documentEtcd  = "127.0.0.1:2379"
-	documentLog   = "/tmp/apiserver.log"
-	documentStale = "/tmp/stale.yaml"
-)
-
-// The commands of the first document, typed as they stand. Where this machine has something else on the port of
-// etcd or at one of the paths, they run against another port and other paths, and the test says so.
+// The commands of the first document, typed as they stand. This machine may have something else on the port of etcd or
+// at one of the paths.
 func TestTheCommandsOfTheFirstDocument(t *testing.T) {
-	tmp := temporary(t)
-	t.Setenv("TMPDIR", tmp)
-	var elsewhere []string
-	f, err := document(t, documentEtcd, documentLog)
-	if _, stale := os.Lstat(documentStale); err == nil && stale == nil {
-		elsewhere = []string{documentStale, filepath.Join(tmp, "stale.yaml")}
-	} else if err == nil {
-		t.Cleanup(func() { os.Remove(documentStale) }) // the transcript does, unless it fails before
-	} else {
-		require.True(t, errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, fs.ErrExist), err)
-		port, portErr := freePort()
-		require.NoError(t, portErr)
-		etcd, log := "127.0.0.1:"+port, filepath.Join(tmp, "apiserver.log")
-		elsewhere = []string{documentEtcd, etcd, documentLog, log, documentStale, filepath.Join(tmp, "stale.yaml")}
-		f, err = document(t, etcd, log)
-		require.NoError(t, err)
+	const etcd, log, stale = "127.0.0.1:2379", "/tmp/apiserver.log", "/tmp/stale.yaml"
+	for _, path := range []string{log, stale} {
+		if _, err := os.Lstat(path); err == nil {
+			t.Skipf("%s is there already: remove it to have the commands typed as they stand", path)
+		}
 	}
-	perform(t, f, "d1.txtar", elsewhere...)
+	t.Cleanup(func() { os.Remove(stale) }) // the transcript does, unless it fails before
+	perform(t, "d1.txtar", forge.Options{EtcdAddress: etcd, LogLink: log})
 }
 
 // What the second document asks for: the modular lab, and the trace of equality tokens.
 func TestWhatTheSecondDocumentAsksFor(t *testing.T) {
-	t.Setenv("TMPDIR", temporary(t))
-	f, err := document(t, "", "")
-	require.NoError(t, err)
-	perform(t, f, "d2.txtar")
+	perform(t, "d2.txtar", forge.Options{})
 }
 
-// document starts a lab as the first document has it.
-func document(t *testing.T, etcd, log string) (*forge.Forge, error) {
-	self, err := os.Executable()
-	require.NoError(t, err)
-	f, err := forge.Start(t.Context(), forge.Options{EtcdAddress: etcd, LogLink: log, Command: self, Progress: os.Stderr})
-	if err != nil {
-		return nil, err
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		require.NoError(t, f.Stop(ctx))
-	})
-	return f, nil
-}
-
-// perform runs a transcript in a shell that is set up for a lab. Besides the commands of testscript it has
+// perform starts a lab and runs a transcript in a shell that is set up for it. Besides the commands of testscript it
+// has
 //
 //	type FILE                      types the commands in a file at bash, no faster than a person does
 //	number NAME... FILE PATTERN    sets $NAME to what the group in a pattern matches, for each match one
 //	wire                           shows what has reached etcd since the last type, as forge wire does, without the time
 //
-// The file wire grows with each request. What stands at the even places of elsewhere is replaced by what follows it.
-func perform(t *testing.T, f *forge.Forge, name string, elsewhere ...string) {
+// The file wire grows with each request.
+func perform(t *testing.T, name string, o forge.Options) {
 	t.Helper()
-	require.NoError(t, f.Healthy(t.Context()))
-	if len(elsewhere) > 0 {
-		t.Logf("other things are there already, so the commands use others: %q", elsewhere)
+	t.Setenv("TMPDIR", temporary(t))
+	o.Progress = os.Stderr
+	var err error
+	o.Command, err = os.Executable()
+	require.NoError(t, err)
+	f, err := forge.Start(t.Context(), o)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		t.Skipf("the commands cannot be typed as they stand: %v", err)
 	}
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, end(f)) })
+	require.NoError(t, f.Healthy(t.Context()))
+
 	repo, err := filepath.Abs(filepath.Join("..", ".."))
 	require.NoError(t, err)
 	variables := append(goVariables(t), "REPO="+repo)
@@ -100,9 +73,6 @@ func perform(t *testing.T, f *forge.Forge, name string, elsewhere ...string) {
 				return err
 			}
 			env.Vars = append(env.Vars, f.State.Environment(os.Getenv("PATH"))...)
-			if err := replace(env.WorkDir, elsewhere); err != nil {
-				return err
-			}
 			w, err := newWitness(t.Context(), f.State, filepath.Join(env.WorkDir, "wire"))
 			if err != nil {
 				return err
@@ -115,29 +85,6 @@ func perform(t *testing.T, f *forge.Forge, name string, elsewhere ...string) {
 			"type": cmdType, "number": cmdNumber, "wire": cmdWire,
 		},
 	})
-}
-
-// replace replaces texts in the files of a folder.
-func replace(dir string, pairs []string) error {
-	r := strings.NewReplacer(pairs...)
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, file := range files {
-		if !file.Type().IsRegular() {
-			continue
-		}
-		path := filepath.Join(dir, file.Name())
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, []byte(r.Replace(string(text))), 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func cmdType(ts *testscript.TestScript, neg bool, args []string) {

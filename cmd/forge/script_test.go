@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,7 +27,6 @@ func TestMain(m *testing.M) {
 //	end NAME SIGNAL      ends it, and expects that nothing of it is left
 //	port NAME            sets $NAME to a free port of 127.0.0.1
 //	taken NAME           sets $NAME to a port of 127.0.0.1 on which something listens
-//	listens NAME N       expects the processes of a lab to listen on N TCP ports (Linux)
 func TestForge(t *testing.T) {
 	prepare(t)
 	variables := goVariables(t)
@@ -47,7 +45,7 @@ func TestForge(t *testing.T) {
 			return furnish(env, variables)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"lab": cmdLab, "end": cmdEnd, "port": cmdPort, "taken": cmdTaken, "listens": cmdListens,
+			"lab": cmdLab, "end": cmdEnd, "port": cmdPort, "taken": cmdTaken,
 		},
 	})
 }
@@ -159,21 +157,4 @@ func cmdTaken(ts *testscript.TestScript, neg bool, args []string) {
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	ts.Check(err)
 	ts.Setenv(args[0], port)
-}
-
-func cmdListens(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 || labs(ts)[args[0]] == nil {
-		ts.Fatalf("usage: listens NAME N, of a lab that was started")
-	}
-	if runtime.GOOS != "linux" {
-		ts.Logf("not looked at: only Linux tells which process listens")
-		return
-	}
-	want, err := strconv.Atoi(args[1])
-	ts.Check(err)
-	ports, err := listeners(labs(ts)[args[0]].state)
-	ts.Check(err)
-	if len(ports) != want {
-		ts.Fatalf("the lab listens on %d TCP ports, expected %d: %s", len(ports), want, strings.Join(ports, ", "))
-	}
 }
