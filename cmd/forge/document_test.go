@@ -230,13 +230,14 @@ func TestTheLessonsThatTranscriptsNameExist(t *testing.T) {
 			rows[id] = line
 		}
 	}
+	names := regexp.MustCompile(`(Erratum: )?\b((?:RV|CF|GU|OT|ML)\d+[a-z]?)\b`)
 	files, err := filepath.Glob(filepath.Join("testdata", "transcript", "*.txtar"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		for _, found := range regexp.MustCompile(`(Erratum: )?\b((?:RV|CF|GU|OT|ML)\d+[a-z]?)\b`).FindAllStringSubmatch(string(text), -1) {
+		for _, found := range names.FindAllStringSubmatch(string(text), -1) {
 			row := rows[found[2]]
 			require.NotEmpty(t, row, "%s names the lesson %s, which CLAIMS.md does not list", file, found[2])
 			if found[1] != "" {

@@ -142,9 +142,11 @@ func labFlags(set *flag.FlagSet, errs io.Writer) func() forge.Options {
 		"whoever can reach it\ncan write the store (default: on a unix socket that only you can open)")
 	link := set.String("log", "", "have the log of kube-apiserver found at this `path` too")
 	data := set.String("data", "", "keep etcd's data in this `folder` for the next start (default: nothing is kept)")
-	version := set.String("version", "", "minor `version` of Kubernetes, such as 1.37 (default: the newest that is pinned)")
+	version := set.String("version", "",
+		"minor `version` of Kubernetes, such as 1.37 (default: the newest that is pinned)")
 	tools := set.Bool("tools", true, "provide kubectl, etcdctl and jq, built when first needed")
-	document := set.Bool("document", false, "have things where the first document has them: -etcd 127.0.0.1:2379 -log /tmp/apiserver.log")
+	document := set.Bool("document", false,
+		"have things where the first document has them: -etcd 127.0.0.1:2379 -log /tmp/apiserver.log")
 	return func() forge.Options {
 		o := forge.Options{
 			EtcdAddress: *etcd, LogLink: *link, DataDir: *data, Version: *version, NoTools: !*tools, Progress: errs,

@@ -141,10 +141,11 @@ func (p *process) kill() {
 // until tries until there is no error, or the limit is reached; then it returns the last one.
 func until(limit time.Duration, try func() error) error {
 	var last error
-	err := wait.PollUntilContextTimeout(context.Background(), 20*time.Millisecond, limit, true, func(context.Context) (bool, error) {
+	tried := func(context.Context) (bool, error) {
 		last = try()
 		return last == nil, nil
-	})
+	}
+	err := wait.PollUntilContextTimeout(context.Background(), 20*time.Millisecond, limit, true, tried)
 	if err == nil {
 		return nil
 	}

@@ -120,7 +120,9 @@ func (c *ControlPlane) startApart(ctx context.Context, name string, apart *Apart
 }
 
 // launch starts a kube-apiserver over etcds that may not be ready yet: it has other things to do first.
-func (c *ControlPlane) launch(ctx context.Context, name string, flags map[string][]string, etcds ...*member) (_ *APIServer, err error) {
+func (c *ControlPlane) launch(
+	ctx context.Context, name string, flags map[string][]string, etcds ...*member,
+) (_ *APIServer, err error) {
 	a := &APIServer{
 		name:     name,
 		folder:   c.folder.path,

@@ -30,7 +30,8 @@ func (c *ControlPlane) LinkLog(path string) error {
 	}
 	if _, err := os.Lstat(path); err == nil {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("the log of kube-apiserver cannot be linked at %s, something is there already: remove it, or give another path", path)
+			return fmt.Errorf("the log of kube-apiserver cannot be linked at %s, something is there already: "+
+				"remove it, or give another path", path)
 		}
 		if err := os.Remove(path); err != nil {
 			return fmt.Errorf("removing a link that points nowhere: %w", err)
@@ -45,7 +46,8 @@ func (c *ControlPlane) LinkLog(path string) error {
 		return fmt.Errorf("listing the link %s: %w", path, err)
 	}
 	if err := os.Symlink(c.LogFile(), path); err != nil {
-		return fmt.Errorf("the log of kube-apiserver cannot be linked at %s: %w: give a path in a folder that is there and that you can write to", path, err)
+		return fmt.Errorf("the log of kube-apiserver cannot be linked at %s: %w: "+
+			"give a path in a folder that is there and that you can write to", path, err)
 	}
 	return nil
 }

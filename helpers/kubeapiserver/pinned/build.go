@@ -178,8 +178,8 @@ func publish(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// beat is the time between two lines of progress.
-const beat = 5 * time.Second
+// beat is the time between two lines of progress. Ten seconds are promised; the rest is for a machine that is busy.
+const beat = 8 * time.Second
 
 // heartbeat says every beat what is being done, until it is told to stop.
 func (b *builder) heartbeat(doing func() string) (stop func()) {
