@@ -3,13 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // withGoCommand returns a context that ends when the go command does that runs this program, if one does. The
@@ -20,11 +18,12 @@ import (
 // it cannot.
 func withGoCommand(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	if parent := os.Getppid(); program(ctx, parent) == "go" {
+	// The go command starts a program by its path; in the shells of the lab forge has a name.
+	if filepath.IsAbs(os.Args[0]) {
 		go func() {
 			ticker := time.NewTicker(250 * time.Millisecond)
 			defer ticker.Stop()
-			for os.Getppid() == parent {
+			for parent := os.Getppid(); !orphaned(parent); {
 				select {
 				case <-ctx.Done():
 					return
@@ -37,15 +36,10 @@ func withGoCommand(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { cancel(nil) }
 }
 
-// program is the name of the program that a process runs, "" if nobody says it.
-func program(ctx context.Context, pid int) string {
-	// Linux has it in a file, also where there is no ps.
-	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	if err != nil {
-		name, err = exec.CommandContext(ctx, "ps", "-o", "comm=", "-p", strconv.Itoa(pid)).Output()
-	}
-	if err != nil {
-		return ""
-	}
-	return filepath.Base(strings.TrimSpace(string(name)))
+// orphaned says whether the process that started this one has ended. Somebody else is the parent then: another one
+// than before or, if it ended before anybody looked, one that belongs to another session.
+func orphaned(parent int) bool {
+	own, _ := unix.Getsid(0) // of this process there is always one
+	session, err := unix.Getsid(parent)
+	return err != nil || session != own || os.Getppid() != parent
 }
