@@ -48,6 +48,7 @@ type Lab struct {
 	bentStores  func(*modular.Store)             // see BendLabelStores
 	bentDoubles func([]Double)                   // see BendDoubles
 	bentCaches  func(held, came *Object) *Object // see BendCaches
+	bentHooks   func(*Hook)                      // see BendHooks
 	registers   int                              // how many Registers were made
 	shelves     *Kind                            // the custom resource of the Registers
 	customs     int                              // how many custom resources the lesson has defined

@@ -31,17 +31,17 @@ func (l *Lab) PastDeadline(held *wire.Held, send func(query string) error) *Pend
 	return l.Go("the write with a deadline", func() error {
 		for limit := 500 * time.Millisecond; ; limit *= 2 {
 			err := send("timeout=" + limit.String())
-			if held.HasArrived() || !ranOut(err) || l.ctx.Err() != nil {
+			if held.HasArrived() || !RanOut(err) || l.ctx.Err() != nil {
 				return err
 			}
 		}
 	})
 }
 
-// ranOut says whether kube-apiserver ended a request because its time was over: it answers with 504, or, when it has
+// RanOut says whether kube-apiserver ended a request because its time was over: it answers with 504, or, when it has
 // begun to answer, breaks the stream (WithTimeoutForNonLongRunningRequests in k8s.io/apiserver/pkg/server/filters).
 // Where a request to etcd ends first, for the same deadline, the answer is a 500.
-func ranOut(err error) bool {
+func RanOut(err error) bool {
 	var broken http2.StreamError
 	s, answered := statusOf(err)
 	if !answered {

@@ -1,0 +1,189 @@
+// Chapter 4, continued: what a webhook's verdict says, and what it does not know.
+package modrev
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+
+	"modrev/helpers/lab"
+	"modrev/helpers/lesson"
+	"modrev/helpers/source"
+	"modrev/helpers/wire"
+	"modrev/helpers/world"
+)
+
+func TestOT53b_AWebhookDeniesUnderAnyCodeItLikes(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT53b", From: "D2 paragraph 5; +",
+		Says: "a webhook denies under any code it likes: its 409 Conflict passes IsConflict, its 404 NotFound passes " +
+			"IsNotFound, and the object is there unchanged",
+		Why: "a retry repeats the review in vain, and IgnoreNotFound takes an object that is there for deleted",
+		Do:  "Look for \"denied the request\" in the message before you act on the reason.",
+		FalseIf: hooksWhere("the webhook denies everything under 403", func(h *lab.Hook) {
+			if h.Judge != nil {
+				no := deny(http.StatusForbidden, metav1.StatusReasonForbidden, "no")
+				h.Judge = func(lab.Review) lab.Verdict { return no }
+			}
+		}).Shows(`a patch, retried on conflict: 403 Forbidden, IsForbidden, 1 sent`),
+		AlsoFalseIf: []world.World{
+			hooksWhere("webhooks fail open", func(h *lab.Hook) { h.FailsOpen = true }).
+				Shows(`a patch that changes nothing: 200`),
+			hooksWhere("no webhook fails open", func(h *lab.Hook) { h.FailsOpen = false }).Shows(`a create: 500 InternalError`),
+		},
+		Read:    source.Func("k8s.io/apiserver/pkg/admission/plugin/webhook/errors", "ToStatusErr"),
+		Answers: "#22 #70",
+	}, func(l *lab.Lab) {
+		busy := deny(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "not now")
+		busy.Denied.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+		conflict := deny(http.StatusConflict, metav1.StatusReasonConflict, "not now")
+		conflict.Denied.Details = &metav1.StatusDetails{Kind: "configmaps", Name: "conflict"}
+		verdicts := map[string]lab.Verdict{
+			"conflict": conflict,
+			"missing":  deny(http.StatusNotFound, metav1.StatusReasonNotFound, "its owner is missing"),
+			"busy":     busy,
+			"mute":     {Denied: &metav1.Status{}},
+		}
+		hook := l.Webhook(lab.Hook{Name: "judge", Operations: []string{"UPDATE", "DELETE"},
+			Judge: func(r lab.Review) lab.Verdict { return verdicts[r.Name] }})
+		lenient := l.Webhook(lab.Hook{Name: "lenient", Resources: []string{"secrets"}, FailsOpen: true,
+			Judge: func(lab.Review) lab.Verdict { return verdicts["mute"] }})
+		replace := func(name string) error {
+			body, err := l.Peek(name).MarshalJSON()
+			require.NoError(l, err, "encoding the replace")
+			return l.TryRawByDefault(http.MethodPut, l.Path(name), "", body)
+		}
+		patch := func(name string) error { _, err := l.TrySet(name, "color=green"); return err }
+		table := l.Table("the webhook", "request", "sent", "answer", "recognized by")
+		says := regexp.MustCompile(`admission webhook ".*" denied the request|failed calling webhook ".*"`)
+		for _, row := range []struct {
+			name, webhook, request, want string
+			send                         func(name string) error
+		}{
+			{"conflict", "says 409 Conflict", "a patch, retried on conflict", "409 Conflict, IsConflict, 5 sent",
+				func(name string) error {
+					return retry.RetryOnConflict(retry.DefaultRetry, func() error { return patch(name) })
+				}},
+			{"missing", "says 404 NotFound", "a delete", "404 NotFound, IsNotFound, 1 sent",
+				func(name string) error { return l.TryDelete(name) }},
+			{"busy", "says 429, Retry-After", "a replace", "429 TooManyRequests, IsTooManyRequests, 11 sent", replace},
+			{"mute", "says no", "a patch", "400, IsBadRequest, 1 sent", patch},
+			{"down", "is down, Fail", "a patch that changes nothing", "500 InternalError, IsInternalError, 1 sent",
+				func(name string) error { hook.Down(); _, err := l.TrySet(name, "color=red"); return err }},
+		} {
+			shelf := l.Create(row.name, "color=red")
+			l.Settle(shelf)
+			from := l.Wire.Tape().Now()
+			err := row.send(row.name)
+			sent := len(l.Wire.Tape().Calls(from))
+			by := cmp.Or(lab.Predicates(err), "nothing")
+			table.Row(row.webhook, row.request, sent, lab.AnswerLine(err), by)
+			got := fmt.Sprintf("%s, %s, %d sent", lab.AnswerLine(err), by, sent)
+			l.Expect(got == row.want, row.request+": "+row.want, "%s: %s", row.request, got)
+			said := l.Refusal(err, row.request)
+			l.Expect(says.MatchString(said.Message), "the message names the webhook", "it is: %s", said.Message)
+			if row.name == "conflict" {
+				l.Equal("details of the refusal", said.Details(), "configmaps conflict")
+			}
+			l.Stored(shelf, "color=red")
+		}
+		lenient.Down()
+		_, err := l.Of(lab.Secret).TryCreate("open")
+		table.Row("is down, Ignore", "a create", 1, l.Answered(), "")
+		table.End()
+		l.Expect(err == nil, "a create: 201", "a create: %s", lab.AnswerLine(err))
+		l.Say("Fail and Ignore are failurePolicies. The 409 names the object in its details, as the server's own does, " +
+			"because the webhook put that there. Only the message cannot be forged: it names the webhook. client-go repeats " +
+			"by itself what has a Retry-After.")
+	})
+}
+
+func TestOT54_WhatAWebhookListedMayBeOldWhenTheWriteIsStored(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT54", From: "+",
+		Says: "a webhook that lists before it admits keeps nothing unique: of two creates reviewed at once both are " +
+			"stored; only names are unique",
+		Why:     "each transaction compares one key; what a review has read elsewhere is in no compare (write skew)",
+		Do:      "Claim a unique value by creating an object that is named after it.",
+		FalseIf: world.EtcdIgnoresTheCompareOfACreate.Shows(`the claim of the host by b was accepted: a holds it too`),
+		AlsoFalseIf: []world.World{
+			world.Custom("a create compares all keys that the webhook has listed", compareTheList).
+				Shows(`the create of b was refused: 409 AlreadyExists`),
+			hooksWhere("the webhook does not list", func(h *lab.Hook) { h.Judge = nil }).Shows(`the create of c was accepted`),
+		},
+		Read:    source.Func("k8s.io/apiserver/pkg/storage/etcd3", "(*store).Create"),
+		Answers: "#84",
+	}, func(l *lab.Lab) {
+		judge := func(r lab.Review) lab.Verdict {
+			all, err := l.As("webhook").TryList(metav1.ListOptions{})
+			if err != nil {
+				return deny(http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
+			}
+			for _, o := range all.Items {
+				if host := lab.Field(&o, "host"); host != "" && host == lab.Field(r.Object, "host") {
+					return deny(http.StatusForbidden, metav1.StatusReasonForbidden, o.GetName()+" has that host")
+				}
+			}
+			return lab.Verdict{}
+		}
+		unique := l.Webhook(lab.Hook{Name: "unique", Operations: []string{"CREATE"}, Judge: judge})
+		create := func(name string) error { _, err := l.As(name).TryCreate(name, "host=h"); return err }
+		names := []string{"a", "b"}
+		var held []*lab.HeldReview
+		var pending []*lab.Pending
+		for _, name := range names {
+			held = append(held, unique.Hold(func(r lab.Review) bool { return r.Name == name }))
+			pending = append(pending, l.Go("the create of "+name, func() error { return create(name) }))
+		}
+		for _, h := range held {
+			h.Made()
+		}
+		table := l.Table("request", "answer")
+		for i, name := range names {
+			held[i].Release()
+			err := pending[i].Wait()
+			table.Row("create of "+name+", host=h", l.AnsweredTo(name))
+			l.Accepted(err, "the create of "+name)
+		}
+		err := create("c")
+		table.Row("create of c, host=h", l.AnsweredTo("c"))
+		l.Refused(err, "the create of c", forbidden)
+
+		claim := func(name string) error { _, err := l.As(name).TryCreate("host-h2", "by="+name); return err }
+		var winner error
+		late := l.Race(lab.ConfigMap.KeyOf(l.Namespace, "host-h2"),
+			func() error { return claim("b") }, func() { winner = claim("a") })
+		require.NoError(l, winner, "claiming the host for a")
+		table.Row("create of host-h2 by a", l.AnsweredTo("a"))
+		table.Row("create of host-h2 by b", l.AnsweredTo("b"))
+		table.End()
+		l.Say("The webhook lists, and denies a host that it finds. The verdicts on a and b were both made before either " +
+			"was stored; c came later. The transactions of the last two compare one key, so the second of them fails.")
+		l.Expect(late != nil, "the claim of the host by b is refused",
+			"the claim of the host by b was accepted: a holds it too")
+		l.Refused(late, "the claim by b", lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonAlreadyExists})
+	})
+}
+
+// compareTheList is a world's bend: a create in the lesson's namespace compares that nothing has been created there.
+func compareTheList(l *lab.Lab) {
+	prefix := l.Prefix(l.New("any"))
+	since := l.Revision()
+	l.Wire.Add(wire.AlterTxn(func(r *wire.Request) bool {
+		return r.Method == wire.Txn && len(r.Compare) == 1 && r.Compare[0].Value == 0
+	}, "the list was added to the compare", func(txn *pb.TxnRequest) {
+		txn.Compare = append(txn.Compare, &pb.Compare{
+			Target: pb.Compare_MOD, Result: pb.Compare_LESS,
+			Key: []byte(prefix), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(prefix)),
+			TargetUnion: &pb.Compare_ModRevision{ModRevision: since + 1},
+		})
+	}))
+}
