@@ -2,10 +2,9 @@
 package modrev
 
 import (
-	"cmp"
 	"fmt"
 	"net/http"
-	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,9 +34,9 @@ func TestOT53b_AWebhookDeniesUnderAnyCodeItLikes(t *testing.T) {
 			}
 		}).Shows(`a patch, retried on conflict: 403 Forbidden, IsForbidden, 1 sent`),
 		AlsoFalseIf: []world.World{
-			hooksWhere("webhooks fail open", func(h *lab.Hook) { h.FailsOpen = true }).
-				Shows(`a patch that changes nothing: 200`),
-			hooksWhere("no webhook fails open", func(h *lab.Hook) { h.FailsOpen = false }).Shows(`a create: 500 InternalError`),
+			hooksWhere("the webhook says nothing but no", saysJustNo).Shows(`a patch, retried on conflict: 400`),
+			hooksWhere("the webhook sends no Retry-After", sendsNoRetryAfter).
+				Shows(`a replace: 429 TooManyRequests, IsTooManyRequests, 1 sent`),
 		},
 		Read:    source.Func("k8s.io/apiserver/pkg/admission/plugin/webhook/errors", "ToStatusErr"),
 		Answers: "#22 #70",
@@ -52,10 +51,10 @@ func TestOT53b_AWebhookDeniesUnderAnyCodeItLikes(t *testing.T) {
 			"busy":     busy,
 			"mute":     {Denied: &metav1.Status{}},
 		}
-		hook := l.Webhook(lab.Hook{Name: "judge", Operations: []string{"UPDATE", "DELETE"},
-			Judge: func(r lab.Review) lab.Verdict { return verdicts[r.Name] }})
-		lenient := l.Webhook(lab.Hook{Name: "lenient", Resources: []string{"secrets"}, FailsOpen: true,
-			Judge: func(lab.Review) lab.Verdict { return verdicts["mute"] }})
+		l.Webhook(lab.Hook{
+			Name: "judge", Operations: []string{"UPDATE", "DELETE"},
+			Judge: func(r lab.Review) lab.Verdict { return verdicts[r.Name] },
+		})
 		replace := func(name string) error {
 			body, err := l.Peek(name).MarshalJSON()
 			require.NoError(l, err, "encoding the replace")
@@ -63,7 +62,6 @@ func TestOT53b_AWebhookDeniesUnderAnyCodeItLikes(t *testing.T) {
 		}
 		patch := func(name string) error { _, err := l.TrySet(name, "color=green"); return err }
 		table := l.Table("the webhook", "request", "sent", "answer", "recognized by")
-		says := regexp.MustCompile(`admission webhook ".*" denied the request|failed calling webhook ".*"`)
 		for _, row := range []struct {
 			name, webhook, request, want string
 			send                         func(name string) error
@@ -76,33 +74,106 @@ func TestOT53b_AWebhookDeniesUnderAnyCodeItLikes(t *testing.T) {
 				func(name string) error { return l.TryDelete(name) }},
 			{"busy", "says 429, Retry-After", "a replace", "429 TooManyRequests, IsTooManyRequests, 11 sent", replace},
 			{"mute", "says no", "a patch", "400, IsBadRequest, 1 sent", patch},
-			{"down", "is down, Fail", "a patch that changes nothing", "500 InternalError, IsInternalError, 1 sent",
-				func(name string) error { hook.Down(); _, err := l.TrySet(name, "color=red"); return err }},
 		} {
 			shelf := l.Create(row.name, "color=red")
 			l.Settle(shelf)
 			from := l.Wire.Tape().Now()
 			err := row.send(row.name)
 			sent := len(l.Wire.Tape().Calls(from))
-			by := cmp.Or(lab.Predicates(err), "nothing")
-			table.Row(row.webhook, row.request, sent, lab.AnswerLine(err), by)
-			got := fmt.Sprintf("%s, %s, %d sent", lab.AnswerLine(err), by, sent)
+			table.Row(row.webhook, row.request, sent, lab.AnswerLine(err), lab.Predicates(err))
+			got := fmt.Sprintf("%s, %s, %d sent", lab.AnswerLine(err), lab.Predicates(err), sent)
 			l.Expect(got == row.want, row.request+": "+row.want, "%s: %s", row.request, got)
 			said := l.Refusal(err, row.request)
-			l.Expect(says.MatchString(said.Message), "the message names the webhook", "it is: %s", said.Message)
+			l.Expect(strings.HasPrefix(said.Message, `admission webhook "judge.modrev.example" denied the request`),
+				"the message names the webhook", "it is: %s", said.Message)
 			if row.name == "conflict" {
 				l.Equal("details of the refusal", said.Details(), "configmaps conflict")
 			}
 			l.Stored(shelf, "color=red")
 		}
-		lenient.Down()
-		_, err := l.Of(lab.Secret).TryCreate("open")
-		table.Row("is down, Ignore", "a create", 1, l.Answered(), "")
 		table.End()
-		l.Expect(err == nil, "a create: 201", "a create: %s", lab.AnswerLine(err))
-		l.Say("Fail and Ignore are failurePolicies. The 409 names the object in its details, as the server's own does, " +
-			"because the webhook put that there. Only the message cannot be forged: it names the webhook. client-go repeats " +
-			"by itself what has a Retry-After.")
+		l.Say("The 409 names the object in its details, as the server's own does, because the webhook put that there. The " +
+			"beginning of the message is kube-apiserver's, and names the webhook. client-go repeats by itself what has a " +
+			"Retry-After.")
+	})
+}
+
+// saysJustNo has a webhook deny without a code, a reason or a message.
+func saysJustNo(h *lab.Hook) {
+	h.Judge = func(lab.Review) lab.Verdict { return lab.Verdict{Denied: &metav1.Status{}} }
+}
+
+// sendsNoRetryAfter has a webhook leave out when to come again.
+func sendsNoRetryAfter(h *lab.Hook) {
+	judge := h.Judge
+	h.Judge = func(r lab.Review) lab.Verdict {
+		v := judge(r)
+		if v.Denied.Details != nil {
+			v.Denied.Details.RetryAfterSeconds = 0
+		}
+		return v
+	}
+}
+
+func TestOT53c_WhenAWebhookIsDownItsFailurePolicyDecides(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT53c", From: "D2 paragraph 5; +",
+		Says: "when a webhook cannot be asked, its failurePolicy decides: Fail makes what it would have judged a 500 " +
+			"InternalError, Ignore lets it pass",
+		Why: "an outage under Fail stops no-ops and the removal of finalizers too, so that deletions hang",
+		Do:  "Repeat the request: a 500 that says \"failed calling webhook\" has stored nothing.",
+		FalseIf: hooksWhere("webhooks fail open", func(h *lab.Hook) { h.FailsOpen = true }).
+			Shows(`a replace: 200, and color=green is stored`),
+		AlsoFalseIf: []world.World{
+			hooksWhere("no webhook fails open", func(h *lab.Hook) { h.FailsOpen = false }).
+				Shows(`the create under Ignore was refused: 500 InternalError`),
+			hooksWhere("the webhook is asked before the token is looked at", func(h *lab.Hook) { h.Mutating = true }).
+				Shows(`a stale replace: 500 InternalError`),
+			world.OlderTokensCount.Shows(`a stale replace: 500 InternalError`),
+		},
+		Read: source.Func("k8s.io/apiserver/pkg/admission/plugin/webhook/validating", "(*validatingDispatcher).Dispatch"),
+	}, func(l *lab.Lab) {
+		no := func(lab.Review) lab.Verdict { return deny(http.StatusForbidden, metav1.StatusReasonForbidden, "no") }
+		strict := l.Webhook(lab.Hook{Name: "strict", Operations: []string{"UPDATE"}, Judge: no})
+		lenient := l.Webhook(lab.Hook{Name: "lenient", Resources: []string{"secrets"}, FailsOpen: true, Judge: no})
+		slow := l.Webhook(lab.Hook{Name: "slow", Resources: []string{"leases"}, Seconds: 1})
+		stale := l.CreateWithFinalizer("shelf", "modrev.example/hold", "color=red")
+		l.Delete("shelf") // it waits for the finalizer
+		shelf := l.Peek("shelf")
+		l.Settle(shelf)
+		strict.Down()
+		const failed = "500 InternalError"
+		table := l.Table("request, while the webhook is down", "failurePolicy", "answer")
+		for _, row := range []struct {
+			what, want string
+			do         func() error
+		}{
+			{"a replace", failed, func() error { _, err := l.TryReplace(shelf, "color=green"); return err }},
+			{"a stale replace", "409 Conflict", func() error { _, err := l.TryReplace(stale, "color=green"); return err }},
+			{"a dry run", failed, func() error { _, err := l.TryDryReplace(shelf, "color=green"); return err }},
+			{"a patch that changes nothing", failed, func() error { _, err := l.TrySet("shelf", "color=red"); return err }},
+			{"removal of the last finalizer", failed,
+				func() error { _, err := l.TryReplace(lab.WithoutFinalizers(shelf)); return err }},
+		} {
+			answer := lab.AnswerLine(row.do())
+			table.Row(row.what, "Fail", answer)
+			l.Expect(answer == row.want, row.what+": "+row.want, "%s: %s, and %s is stored",
+				row.what, answer, lab.Fields(l.Peek("shelf"), "color"))
+		}
+		l.Stored(shelf, "color=red")
+		lenient.Down()
+		_, open := l.Of(lab.Secret).TryCreate("open")
+		table.Row("a create", "Ignore", l.Answered())
+		l.Accepted(open, "the create under Ignore")
+		slow.Hold(func(lab.Review) bool { return true })
+		_, late := l.Of(lab.Lease).TryCreate("late")
+		table.Row("a create, the verdict comes after timeoutSeconds", "Fail", lab.AnswerLine(late))
+		table.End()
+		l.Refused(late, "the create with a slow webhook", lab.Refusal{
+			Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError, Says: "failed calling webhook",
+		})
+		l.Say("Each 500 says that calling the webhook failed, and names it. A stale replace is refused before a validating " +
+			"webhook is asked (OT51). What a slow webhook does meanwhile stays done, though the request has failed.")
 	})
 }
 
