@@ -91,6 +91,7 @@ var book = lesson.Book{
 			{Title: "answers that get lost", Lessons: "OT21b OT21c OT22 OT23 OT23b OT23c"},
 			{Title: "names that are used again", Lessons: "OT25 OT25b OT26"},
 			{Title: "decisions", Lessons: "OT27 OT27b"},
+			{Title: "admission is part of the attempt", Lessons: "OT50 OT51 OT51b OT52 OT52b OT53 OT53b OT53c OT54"},
 			{Title: "order", Lessons: "OT18 OT19 OT43"},
 			{Title: "fakes", Lessons: "OT42"},
 		},

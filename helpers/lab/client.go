@@ -163,6 +163,15 @@ func (c *Client) TryCreateObject(o *Object) (*Object, error) {
 	return r.Create(c.lab.ctx, o, metav1.CreateOptions{FieldManager: c.who}, c.subresources()...)
 }
 
+// TryDryCreate is TryCreateObject as a dry run: everything but the storage.
+func (c *Client) TryDryCreate(o *Object) (*Object, error) {
+	r, err := c.resource()
+	if err != nil {
+		return nil, err
+	}
+	return r.Create(c.lab.ctx, o, metav1.CreateOptions{FieldManager: c.who, DryRun: []string{metav1.DryRunAll}})
+}
+
 // CreateObject creates an object as it stands.
 func (c *Client) CreateObject(o *Object) *Object {
 	out, err := c.TryCreateObject(o)

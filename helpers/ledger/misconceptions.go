@@ -78,5 +78,8 @@ func misconceptions() []misconception {
 			"it would take an aggregated apiserver with a fault of its own"},
 		{80, "restarting the client clears a conflict that the server causes",
 			"nobody has reported a way to make it happen with one apiserver and one etcd"},
+		{84, "a webhook that lists first keeps a value unique", ""},
+		{100, "one request is one admission review, and what was reviewed is stored", ""},
+		{101, "a webhook may write the object that it judges", ""},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"modrev/helpers/notebook"
@@ -39,9 +40,12 @@ func withoutPaths(text string) string {
 	here, _ := os.Getwd()
 	home, _ := os.UserHomeDir()
 	cache, _ := os.UserCacheDir()
-	for _, folder := range [][2]string{
+	folders := [][2]string{
 		{strings.TrimSuffix(os.TempDir(), "/"), "$TMPDIR"}, {here, "."}, {cache, "$CACHE"}, {home, "$HOME"},
-	} {
+	}
+	// Of two folders, one of which lies in the other, the longer name is the better.
+	slices.SortFunc(folders, func(a, b [2]string) int { return len(b[0]) - len(a[0]) })
+	for _, folder := range folders {
 		if len(folder[0]) > 1 {
 			text = strings.ReplaceAll(text, folder[0]+string(filepath.Separator), folder[1]+"/")
 		}
