@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -375,7 +376,7 @@ func TestOT52_AReviewIsNoReceipt(t *testing.T) {
 			reviewed(mutating, validating)
 			seen := l.Record(func() { _ = row.do() }) // its answer is on the tape
 			m, v := by("writer", mutating.Reviews()), by("writer", validating.Reviews())
-			answer := l.AnsweredTo("writer")
+			answer := answeredTo(l, "writer")
 			table.Row(row.what, len(m), len(v), shown(v), answer)
 			got := fmt.Sprintf("%d mutating, %d validating, %s", len(m), len(v), answer)
 			l.Expect(got == row.want, row.what+": "+row.want, "%s: %s", row.what, got)
@@ -410,7 +411,7 @@ func shown(reviews []lab.Review) string {
 }
 
 // shownAs is an object by its name and uid.
-func shownAs(o *lab.Object) string { return o.GetName() + " " + lab.ShortUID(o) }
+func shownAs(o *lab.Object) string { return o.GetName() + " " + shortUID(o) }
 
 func TestOT52b_AWebhookGuardsDoorsAndNotTheObject(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
@@ -438,11 +439,11 @@ func TestOT52b_AWebhookGuardsDoorsAndNotTheObject(t *testing.T) {
 		merge := func(c *lab.Client, body string) func() error {
 			return func() error { _, err := c.TryPatch("shelf", types.MergePatchType, body); return err }
 		}
-		shelf := shelves.CreateWithFinalizer("shelf", "modrev.example/hold", "replicas=1")
+		shelf := createHeld(shelves, "shelf", "replicas=1")
 		shelves.Create("other")
 		pods.Create("pod")
-		eviction := lab.Eviction{Path: pods.Path("pod") + "/eviction", Body: fmt.Appendf(nil,
-			`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"pod","namespace":%q}}`, l.Namespace)}
+		eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "pod", Namespace: l.Namespace}}
+		evict := func() error { return l.Typed().PolicyV1().Evictions(l.Namespace).Evict(l.Context(), eviction) }
 		table := l.Table("request", "the webhook is asked about", "answer")
 		for _, row := range []struct {
 			what, asked string
@@ -457,7 +458,7 @@ func TestOT52b_AWebhookGuardsDoorsAndNotTheObject(t *testing.T) {
 				_, err := shelves.TryRaw(http.MethodDelete, shelves.Path(""), "", nil)
 				return err
 			}},
-			{"eviction of a pod", "no review", func() error { return pods.TryEvict(eviction) }},
+			{"eviction of a pod", "no review", evict},
 		} {
 			err := row.do()
 			asked := "no review"
@@ -583,4 +584,14 @@ func ranOut(err error) bool {
 	s := status.Status()
 	return s.Code == http.StatusGatewayTimeout ||
 		s.Code == http.StatusInternalServerError && strings.Contains(s.Message, context.DeadlineExceeded.Error())
+}
+
+// answeredTo is the answer to the newest request of a client.
+func answeredTo(l *lab.Lab, who string) string {
+	for _, call := range slices.Backward(l.Wire.Tape().Calls(0)) {
+		if call.Who == who {
+			return strings.TrimSpace(fmt.Sprintf("%d %s", call.Code, call.Reason))
+		}
+	}
+	return ""
 }

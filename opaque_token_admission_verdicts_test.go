@@ -56,9 +56,8 @@ func TestOT53b_AWebhookDeniesUnderAnyCodeItLikes(t *testing.T) {
 			Judge: func(r lab.Review) lab.Verdict { return verdicts[r.Name] },
 		})
 		replace := func(name string) error {
-			body, err := l.Peek(name).MarshalJSON()
-			require.NoError(l, err, "encoding the replace")
-			return l.TryRawByDefault(http.MethodPut, l.Path(name), "", body)
+			put := l.Typed().CoreV1().RESTClient().Put().AbsPath(l.Path(name)).Body(l.Peek(name))
+			return put.BackOffWithContext(&noWait{}).Do(l.Context()).Error()
 		}
 		patch := func(name string) error { _, err := l.TrySet(name, "color=green"); return err }
 		table := l.Table("the webhook", "request", "sent", "answer", "recognized by")
@@ -80,8 +79,8 @@ func TestOT53b_AWebhookDeniesUnderAnyCodeItLikes(t *testing.T) {
 			from := l.Wire.Tape().Now()
 			err := row.send(row.name)
 			sent := len(l.Wire.Tape().Calls(from))
-			table.Row(row.webhook, row.request, sent, lab.AnswerLine(err), lab.Predicates(err))
-			got := fmt.Sprintf("%s, %s, %d sent", lab.AnswerLine(err), lab.Predicates(err), sent)
+			table.Row(row.webhook, row.request, sent, lab.AnswerLine(err), predicates(err))
+			got := fmt.Sprintf("%s, %s, %d sent", lab.AnswerLine(err), predicates(err), sent)
 			l.Expect(got == row.want, row.request+": "+row.want, "%s: %s", row.request, got)
 			said := l.Refusal(err, row.request)
 			l.Expect(strings.HasPrefix(said.Message, `admission webhook "judge.modrev.example" denied the request`),
@@ -137,10 +136,12 @@ func TestOT53c_WhenAWebhookIsDownItsFailurePolicyDecides(t *testing.T) {
 		strict := l.Webhook(lab.Admission{Name: "strict", Operations: []string{"UPDATE"}, Judge: no})
 		lenient := l.Webhook(lab.Admission{Name: "lenient", Resources: []string{"secrets"}, FailsOpen: true, Judge: no})
 		slow := l.Webhook(lab.Admission{Name: "slow", Resources: []string{"leases"}, Seconds: 1})
-		stale := l.CreateWithFinalizer("shelf", "modrev.example/hold", "color=red")
+		stale := createHeld(l.Client, "shelf", "color=red")
 		l.Delete("shelf") // it waits for the finalizer
 		shelf := l.Peek("shelf")
 		l.Settle(shelf)
+		freed := shelf.DeepCopy()
+		freed.SetFinalizers(nil)
 		strict.Down()
 		const failed = "500 InternalError"
 		table := l.Table("request, while the webhook is down", "failurePolicy", "answer")
@@ -153,7 +154,7 @@ func TestOT53c_WhenAWebhookIsDownItsFailurePolicyDecides(t *testing.T) {
 			{"a dry run", failed, func() error { _, err := l.TryDryReplace(shelf, "color=green"); return err }},
 			{"a patch that changes nothing", failed, func() error { _, err := l.TrySet("shelf", "color=red"); return err }},
 			{"removal of the last finalizer", failed,
-				func() error { _, err := l.TryReplace(lab.WithoutFinalizers(shelf)); return err }},
+				func() error { _, err := l.TryReplace(freed); return err }},
 		} {
 			answer := lab.AnswerLine(row.do())
 			table.Row(row.what, "Fail", answer)

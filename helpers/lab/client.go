@@ -172,6 +172,16 @@ func (c *Client) TryDryCreate(o *Object) (*Object, error) {
 	return r.Create(c.lab.ctx, o, metav1.CreateOptions{FieldManager: c.who, DryRun: []string{metav1.DryRunAll}})
 }
 
+// TryDryReplace is TryReplace as a dry run: everything but the storage.
+func (c *Client) TryDryReplace(o *Object, fields ...string) (*Object, error) {
+	r, err := c.resource()
+	if err != nil {
+		return nil, err
+	}
+	options := metav1.UpdateOptions{FieldManager: c.who, DryRun: []string{metav1.DryRunAll}}
+	return r.Update(c.lab.ctx, With(o, fields...), options, c.subresources()...)
+}
+
 // CreateObject creates an object as it stands.
 func (c *Client) CreateObject(o *Object) *Object {
 	out, err := c.TryCreateObject(o)
