@@ -226,10 +226,9 @@ func TestCF3b_AStaleCacheCostsACompareAndNotAnUpdate(t *testing.T) {
 		frozen := l.Wire.Freeze(shelves.Kind().StoragePrefix())
 		rivals := l.Rival().Of(shelves.Kind()).Set("shelf", "color=blue")
 		require.NoError(l, frozen.Holds(l.Context(), number(rivals)), "keeping the rival's write from the apiserver's cache")
-		cached, err := shelves.TryGetAt("shelf", "0")
-		require.NoError(l, err, "reading the apiserver's cache")
-		var refused error
-		seen := l.Record(func() { _, refused = shelves.TryReplace(read, "size=large") })
+		cached := shelves.GetCached("shelf")
+		var err error
+		seen := l.Record(func() { _, err = shelves.TryReplace(read, "size=large") })
 
 		table := l.Table("", "resourceVersion", "color")
 		table.Row("what the writer read", read.GetResourceVersion(), lab.Field(read, "color"))
@@ -237,10 +236,10 @@ func TestCF3b_AStaleCacheCostsACompareAndNotAnUpdate(t *testing.T) {
 		table.Row("what etcd holds", rivals.GetResourceVersion(), lab.Field(rivals, "color"))
 		table.End()
 		l.Show("PUT shelves/shelf, resourceVersion "+read.GetResourceVersion(), seen)
-		l.Say("%s", l.Describe(refused))
+		l.Say("%s", l.Describe(err))
 
 		l.Equal("what the cache holds", cached.GetResourceVersion(), read.GetResourceVersion())
-		l.Refused(refused, "the stale replace", lab.Stale(read))
+		l.Refused(err, "the stale replace", lab.Stale(read))
 		l.Sends(seen, "the stale replace", "1 Txn")
 		l.Stored(read, "color=blue", "size=small")
 	})
@@ -446,8 +445,8 @@ func TestCF6_AReplaceWithoutATokenOverwritesUnlessTheKindForbidsIt(t *testing.T)
 		for i, kind := range kinds {
 			objects = append(objects, l.Of(kind).Create(fmt.Sprintf("%s-%d", l.Namespace, i)))
 		}
-		definition := l.Of(customResourceDefinition).Get(custom.Resource + "." + custom.Group)
-		kinds, objects = append(kinds, customResourceDefinition), append(objects, definition)
+		definition := l.Of(lab.CustomResourceDefinition).Get(custom.Definition())
+		kinds, objects = append(kinds, lab.CustomResourceDefinition), append(objects, definition)
 
 		var overwritten, refused []string
 		answers := map[string]error{}
@@ -558,11 +557,6 @@ func validKinds(l *lab.Lab) []lab.Kind {
 	return append(lab.SampleKinds(), more...)
 }
 
-var customResourceDefinition = lab.Kind{
-	Kind: "CustomResourceDefinition", Group: "apiextensions.k8s.io", Version: "v1",
-	Resource: "customresourcedefinitions", Cluster: true,
-}
-
 // replaceableKinds are the kinds that kube-apiserver says it serves to be created and replaced, in the version that it
 // prefers, without custom resources. Those of validKinds come with what makes an object valid, the others with nothing.
 func replaceableKinds(l *lab.Lab) []lab.Kind {
@@ -570,8 +564,7 @@ func replaceableKinds(l *lab.Lab) []lab.Kind {
 	for _, kind := range validKinds(l) {
 		valid[kind.GVK()] = kind
 	}
-	defer l.Wire.Tape().Pause()()
-	api, err := discovery.NewDiscoveryClientForConfig(l.Config("discovery"))
+	api, err := discovery.NewDiscoveryClientForConfig(l.As("").Config()) // off the tape
 	require.NoError(l, err, "making a client for discovery")
 	served, err := api.ServerPreferredResourcesWithContext(l.Context())
 	if !discovery.IsGroupDiscoveryFailedError(err) { // the custom resources of other lessons may go at any time

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -72,10 +75,10 @@ func TestGU2_TheWireSaysTheSameAsTheSource(t *testing.T) {
 		Says: "on the wire an update is one transaction with one compare: that the key's mod_revision equals the " +
 			"resourceVersion which the update started from",
 		Why:     "what the source says is also what etcd is asked; here the request itself is read",
-		FalseIf: world.EtcdComparesTheVersion.Shows(`compares version of .*/shelf == 1`),
+		FalseIf: world.EtcdComparesTheVersion.Shows(`a replace is Txn if version\(key\) == M then Put else Get`),
 		AlsoFalseIf: []world.World{
-			world.EtcdIgnoresTheCompare.Shows(`it is: Txn then Put else Get`),
-			world.EtcdDropsTheElse.Shows(`it is: Txn if mod_revision\(key\) == M then Put$`),
+			world.EtcdIgnoresTheCompare.Shows(`a replace is Txn then Put else Get`),
+			world.EtcdDropsTheElse.Shows(`a replace is Txn if mod_revision\(key\) == M then Put$`),
 		},
 		Read: source.Decl("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
 	}, func(l *lab.Lab) {
@@ -85,20 +88,18 @@ func TestGU2_TheWireSaysTheSameAsTheSource(t *testing.T) {
 
 		l.Sends(sent, "a replace", "1 Txn")
 		txn := sent[0]
-		l.Expect(len(txn.Compare) == 1 && len(txn.Then) == 1 && len(txn.Else) == 1,
-			"it has one compare, and one operation in each branch", "it is: %s", txn.Shape())
+		l.Equal("a replace", txn.Shape(), updateTxn)
 		compare := txn.Compare[0]
 		table := l.Table("part", "of the transaction, as etcd got it")
-		table.Row("if", fmt.Sprintf("%s of %s %s %d", compare.Field, wire.ShortKey(compare.Key), compare.Operator, compare.Value))
+		table.Row("if", fmt.Sprintf("%s of %s %s %d",
+			compare.Field, wire.ShortKey(compare.Key), compare.Operator, compare.Value))
 		table.Row("then", txn.Then[0].Kind+" "+wire.ShortKey(txn.Then[0].Key))
 		table.Row("else", txn.Else[0].Kind+" "+wire.ShortKey(txn.Else[0].Key))
 		table.End()
 		l.Show("PUT configmaps/shelf, resourceVersion "+shelf.GetResourceVersion(), sent)
 
-		l.Expect(compare.Field == "mod_revision" && compare.Operator == "==" && compare.Value == number(shelf) &&
-			compare.Key == l.Key(shelf), "it compares mod_revision of the object's key with the resourceVersion "+shelf.GetResourceVersion(),
-			"it compares %s of %s %s %d", compare.Field, wire.ShortKey(compare.Key), compare.Operator, compare.Value)
-		l.Expect(txn.Shape() == updateTxn, "its shape is: "+updateTxn, "its shape is: %s", txn.Shape())
+		l.Equal("the key that it compares", compare.Key, l.Key(shelf))
+		l.Equal("the number that it compares", compare.Value, number(shelf))
 	})
 }
 
@@ -117,15 +118,14 @@ func TestGU2b_TheCompareIsOnModRevisionBecauseAVersionStartsAgain(t *testing.T) 
 	}, func(l *lab.Lab) {
 		first := l.Create("shelf", "color=red")
 		l.Settle(first)
-		var second *lab.Object
 		was := l.KV(first)
 
+		var second *lab.Object
 		var late error
 		sent := l.Record(func() {
-			late = l.Race(l.Key(first), func() error {
-				_, err := l.TryReplace(lab.WithoutUID(first), "color=green")
-				return err
-			}, func() { second = l.Rival().Recreate("shelf", "color=blue") })
+			late = l.Race(l.Key(first),
+				func() error { return errorOf(l.TryReplace(lab.WithoutUID(first), "color=green")) },
+				func() { second = l.Rival().Recreate("shelf", "color=blue") })
 		})
 
 		is := l.KV(second)
@@ -134,8 +134,6 @@ func TestGU2b_TheCompareIsOnModRevisionBecauseAVersionStartsAgain(t *testing.T) 
 		table.Row("the second, which is there when it arrives", is.ModRevision, is.Version)
 		table.End()
 		l.Show("PUT configmaps/shelf without a uid, held until the rival had deleted and created", sent.Only(wire.Txn))
-		l.Expect(late != nil, "the late replace is refused", "the late replace was accepted: %s of the second incarnation is gone",
-			"color=blue")
 		l.Refused(late, "the late replace", lab.Stale(second))
 		l.Stored(second, "color=blue")
 	})
@@ -150,9 +148,9 @@ func TestGU3_ACreateAndADeleteAreTheSameTransaction(t *testing.T) {
 			"and whoever comes second is refused",
 		FalseIf: world.EtcdIgnoresTheCompareOfACreate.Shows(`a second create of the same name was accepted`),
 		AlsoFalseIf: []world.World{
-			world.EtcdIgnoresTheCompare.Shows(`a delete is: Txn then Delete else Get`),
+			world.EtcdIgnoresTheCompare.Shows(`a delete is Txn then Delete else Get`),
 			world.ALibraryReadsFirst("create").Shows(`a create cost etcd: 1 Range, 1 Txn`),
-			world.CreatesHaveAnElse.Shows(`a create is: Txn if mod_revision\(key\) == 0 then Put else Get`),
+			world.CreatesHaveAnElse.Shows(`a create is Txn if mod_revision\(key\) == 0 then Put else Get`),
 		},
 		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).conditionalDelete"),
 	}, func(l *lab.Lab) {
@@ -166,13 +164,15 @@ func TestGU3_ACreateAndADeleteAreTheSameTransaction(t *testing.T) {
 		l.Show("POST configmaps/shelf", created)
 		l.Show("POST configmaps/shelf once more; the read is for the error: is the old one being deleted?", second)
 		l.Show("DELETE configmaps/shelf; the read is for finalizers and grace", deleted)
-		l.Refused(again, "a second create of the same name", lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonAlreadyExists})
+		l.Refused(again, "a second create of the same name", lab.Refusal{
+			Code: http.StatusConflict, Reason: metav1.StatusReasonAlreadyExists,
+		})
 		l.Sends(created, "a create", "1 Txn")
-		l.Expect(created[0].Shape() == createTxn, "a create is: "+createTxn, "a create is: %s", created[0].Shape())
+		l.Equal("a create", created[0].Shape(), createTxn)
 		l.Sends(deleted, "a delete", "1 Range, 1 Txn")
 		txn := deleted.Only(wire.Txn)[0]
-		l.Expect(txn.Shape() == deleteTxn && txn.Compare[0].Value == number(shelf),
-			"a delete is: "+deleteTxn, "a delete is: %s", txn.Shape())
+		l.Equal("a delete", txn.Shape(), deleteTxn)
+		l.Equal("the number that a delete compares", txn.Compare[0].Value, number(shelf))
 	})
 }
 
@@ -186,7 +186,7 @@ func TestGU4_TheElseBranchReturnsTheCurrentValueSoARetryReadsNothing(t *testing.
 		FalseIf: world.TheElseBranchFindsNothing.Shows(`the raced patch was refused: 404 NotFound`),
 		AlsoFalseIf: []world.World{
 			world.EtcdIgnoresTheCompare.Shows(`with the rival's own transaction cost etcd: 2 Txn`),
-			world.EtcdComparesTheVersion.Shows(`the else branch returned \d+, the retry compares 2$`),
+			world.EtcdComparesTheVersion.Shows(`the number that the retry compares is 2$`),
 			world.TheRetryPutsTheOldBytes.Shows(`size is not stored`),
 		},
 		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).getState"),
@@ -195,20 +195,18 @@ func TestGU4_TheElseBranchReturnsTheCurrentValueSoARetryReadsNothing(t *testing.
 		l.Settle(shelf)
 		var raced error
 		sent := l.Record(func() {
-			raced = l.Race(l.Key(shelf), func() error {
-				_, err := l.TrySet("shelf", "color=green")
-				return err
-			}, func() { l.Rival().Set("shelf", "size=9") })
+			raced = l.Race(l.Key(shelf),
+				func() error { return errorOf(l.TrySet("shelf", "color=green")) },
+				func() { l.Rival().Set("shelf", "size=9") })
 		})
 
 		l.Accepted(raced, "the raced patch")
 		l.Show("PATCH configmaps/shelf: held, then the rival's, then the retry", sent)
 		l.Sends(sent, "a patch that loses once, with the rival's own transaction", "3 Txn")
 		failed, retry := sent[0], sent[2]
-		l.Expect(!failed.Succeeded && len(failed.Found) == 1, "the else branch returns the key", "it returned %v", failed.Found)
-		l.Expect(retry.Compare[0].Value == failed.Found[0].ModRevision,
-			"the retry compares the mod_revision that the else branch returned",
-			"the else branch returned %d, the retry compares %d", failed.Found[0].ModRevision, retry.Compare[0].Value)
+		l.Expect(!failed.Succeeded, "the compare of the held transaction fails", "it holds")
+		l.Equal("the number of keys that its else branch returned", len(failed.Found), 1)
+		l.Equal("the number that the retry compares", retry.Compare[0].Value, failed.Found[0].ModRevision)
 		l.Stored(shelf, "color=green", "size=9")
 	})
 }
@@ -216,8 +214,8 @@ func TestGU4_TheElseBranchReturnsTheCurrentValueSoARetryReadsNothing(t *testing.
 func TestGU4b_APatchWithoutATokenNeverLeaksAConflict(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "GU4b", From: "+",
-		Says: "a patch or an apply that carries no token is never answered with the conflict of a race lost for the object " +
-			"itself, in whatever format and however many rivals win before it: each loss is one more transaction",
+		Says: "a patch or an apply that carries no token is never answered with the conflict of a race lost for the " +
+			"object itself, in whatever format and however many rivals win before it: each loss is one more transaction",
 		Why: "whoever sees that conflict from a patch should look for a token in what was sent, and not for a race in " +
 			"the server; the same words about a quota are another matter (CF8d)",
 		FalseIf: world.EveryPatchCarriesAToken.Shows(`merge patch was refused: 409 Conflict`),
@@ -243,7 +241,8 @@ func TestGU4b_APatchWithoutATokenNeverLeaksAConflict(t *testing.T) {
 			{"merge patch", types.MergePatchType, `{"data":{"a":"1"}}`},
 			{"strategic merge patch", types.StrategicMergePatchType, `{"data":{"b":"1"}}`},
 			{"JSON patch", types.JSONPatchType, `[{"op":"add","path":"/data/c","value":"1"}]`},
-			{"apply", types.ApplyPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf"},"data":{"d":"1"}}`},
+			{"apply", types.ApplyPatchType,
+				`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf"},"data":{"d":"1"}}`},
 		} {
 			l.Settle(l.Peek("shelf"))
 			lost := l.Wire.Add(&wire.Rule{
@@ -252,7 +251,7 @@ func TestGU4b_APatchWithoutATokenNeverLeaksAConflict(t *testing.T) {
 			})
 			var err error
 			sent := l.Record(func() { _, err = l.TryPatch("shelf", patch.format, patch.body) })
-			lost()
+			lost() // the rivals stop
 			table.Row(patch.name, rivals, lab.AnswerLine(err), sent.Summary())
 			l.Accepted(err, "the "+patch.name)
 			l.Sends(sent, "the "+patch.name, fmt.Sprintf("%d Txn", rivals+1))
@@ -269,10 +268,10 @@ func TestGU5_AnUpdateStartsFromTheCacheAndTheCompareCatchesAStaleCopy(t *testing
 			"cache, and if that copy is stale, the compare finds it out",
 		Why: "an update costs etcd one round trip, and a cache that lags makes it slower, never wrong: only the compare " +
 			"makes it safe to start from a copy",
-		FalseIf: world.EtcdIgnoresTheCompare.Shows(`size=9, acknowledged to the rival, is gone`),
+		FalseIf: world.EtcdIgnoresTheCompare.Shows(`size is not stored`),
 		AlsoFalseIf: []world.World{
 			world.ALibraryReadsFirst("merge patch").Shows(`a cache that is up to date cost etcd: 1 Range, 1 Txn`),
-			world.EtcdComparesTheVersion.Shows(`they compare \d+ and 3$`),
+			world.EtcdComparesTheVersion.Shows(`the number that the second transaction compares is 3$`),
 		},
 		Read: source.Decl("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
@@ -289,14 +288,11 @@ func TestGU5_AnUpdateStartsFromTheCacheAndTheCompareCatchesAStaleCopy(t *testing
 
 		l.Show("PATCH shelves/shelf, the cache is up to date", fresh)
 		l.Show("PATCH shelves/shelf, the cache does not know of the rival's write at "+rival.GetResourceVersion(), stale)
-		now := shelves.Peek("shelf")
-		l.Expect(lab.Field(now, "size") == "9", "the rival's write survives",
-			"size=9, acknowledged to the rival, is gone: the patch was made from the cached copy of %s", shelf.GetResourceVersion())
+		l.Stored(rival, "size=9")
 		l.Sends(fresh, "a patch with a cache that is up to date", "1 Txn")
 		l.Sends(stale, "a patch with a stale cache", "2 Txn")
-		l.Expect(stale[0].Compare[0].Value == number(shelf) && stale[1].Compare[0].Value == number(rival),
-			"the first transaction compares the cached number, the second the rival's",
-			"they compare %d and %d", stale[0].Compare[0].Value, stale[1].Compare[0].Value)
+		l.Equal("the number that the first transaction compares", stale[0].Compare[0].Value, number(shelf))
+		l.Equal("the number that the second transaction compares", stale[1].Compare[0].Value, number(rival))
 	})
 }
 
@@ -328,14 +324,10 @@ func TestGU5b_WhatACachedCopyWouldRefuseIsReadOnceMoreBeforeItIsRefused(t *testi
 			l.Sends(sent, what, "1 Range, 1 Txn")
 		}
 		try("the replace with the newest token", "a conflict", func() error {
-			_, err := shelves.TryReplace(shelf, "color=green")
-			return err
+			return errorOf(shelves.TryReplace(shelf, "color=green"))
 		})
 		l.Stored(shelf, "color=green")
-		try("the patch to color=red", "no change", func() error {
-			_, err := shelves.TrySet("shelf", "color=red")
-			return err
-		})
+		try("the patch to color=red", "no change", func() error { return errorOf(shelves.TrySet("shelf", "color=red")) })
 		table.End()
 		l.Stored(shelf, "color=red")
 	})
@@ -344,8 +336,8 @@ func TestGU5b_WhatACachedCopyWouldRefuseIsReadOnceMoreBeforeItIsRefused(t *testi
 func TestGU6_ANoOpNeverBecomesATransaction(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "GU6", From: "+",
-		Says: "a request that changes no stored byte never becomes a transaction: one read to be sure, and the answer is 200 with " +
-			"the number that the object already has",
+		Says: "a request that changes no stored byte never becomes a transaction: one read to be sure, and the answer is " +
+			"200 with the number that the object already has",
 		Why: "a 200 does not mean that something was stored; to change a field and to change it back, however, are two " +
 			"writes",
 		FalseIf: world.StoredInAnotherEncoding.Shows(`an identical replace cost etcd: 1 Range, 1 Txn`),
@@ -353,36 +345,47 @@ func TestGU6_ANoOpNeverBecomesATransaction(t *testing.T) {
 			world.PatchesAreStamped("JSON patch").Shows(`an empty JSON patch cost etcd: 1 Txn`),
 			world.PatchesAreStamped("apply").Shows(`the same apply again cost etcd: 1 Txn`),
 			world.EveryWriteDoesTheWork.Shows(`a patch to color=blue cost etcd: 1 Range`),
-			world.ReplacesAnswerOneTooHigh.Shows(`it was \d+, it is \d+ after an identical replace`),
+			world.ReplacesAnswerOneTooHigh.Shows(`the resourceVersion after an identical replace is \d+`),
 		},
 		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#55",
 	}, func(l *lab.Lab) {
-		body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf"},"data":{"color":"red"}}`
-		shelf := l.Patch("shelf", types.ApplyPatchType, body)
-		l.Settle(shelf)
+		red := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf"},"data":{"color":"red"}}`
 		table := l.Table("request", "answer", "to etcd", "resourceVersion")
-		table.Row("apply color=red, which creates it", "201", "", shelf.GetResourceVersion())
-		try := func(what, cost string, do func() (*lab.Object, error)) {
-			var o *lab.Object
-			var err error
-			sent := l.Record(func() { o, err = do() })
-			l.Step(err, what)
-			table.Row(what, lab.AnswerLine(err), sent.Summary(), o.GetResourceVersion())
-			l.Sends(sent, what, cost)
-			l.Expect((cost == "1 Range") == (number(o) == number(shelf)), "the number moves with a write and only then",
-				"it was %s, it is %s after %s", shelf.GetResourceVersion(), o.GetResourceVersion(), what)
-			l.Settle(o)
+		shelf := l.Patch("shelf", types.ApplyPatchType, red)
+		table.Row("apply color=red, which creates it", l.Answered(), "", shelf.GetResourceVersion())
+
+		for _, noOp := range []struct {
+			name string
+			send func() *lab.Object
+		}{
+			{"an identical replace", func() *lab.Object { return l.Replace(shelf) }},
+			{"an empty merge patch", func() *lab.Object { return l.Patch("shelf", types.MergePatchType, `{}`) }},
+			{"an empty JSON patch", func() *lab.Object { return l.Patch("shelf", types.JSONPatchType, `[]`) }},
+			{"the same apply again", func() *lab.Object { return l.Patch("shelf", types.ApplyPatchType, red) }},
+		} {
+			l.Settle(l.Peek("shelf"))
+			var now *lab.Object
+			sent := l.Record(func() { now = noOp.send() })
+			table.Row(noOp.name, l.Answered(), sent.Summary(), now.GetResourceVersion())
+			l.Sends(sent, noOp.name, "1 Range")
+			l.Equal("the resourceVersion after "+noOp.name, now.GetResourceVersion(), shelf.GetResourceVersion())
 		}
-		patch := func(format types.PatchType, body string) func() (*lab.Object, error) {
-			return func() (*lab.Object, error) { return l.TryPatch("shelf", format, body) }
+
+		before := shelf
+		for _, change := range []struct{ name, field string }{
+			{"a patch to color=blue", "color=blue"},
+			{"and back to color=red", "color=red"},
+		} {
+			l.Settle(before)
+			var now *lab.Object
+			sent := l.Record(func() { now = l.Set("shelf", change.field) })
+			table.Row(change.name, l.Answered(), sent.Summary(), now.GetResourceVersion())
+			l.Sends(sent, change.name, "1 Txn")
+			l.Expect(number(now) > number(before), "the number moves with a write", "it was %s, it is %s after %s",
+				before.GetResourceVersion(), now.GetResourceVersion(), change.name)
+			before = now
 		}
-		try("an identical replace", "1 Range", func() (*lab.Object, error) { return l.TryReplace(shelf) })
-		try("an empty merge patch", "1 Range", patch(types.MergePatchType, `{}`))
-		try("an empty JSON patch", "1 Range", patch(types.JSONPatchType, `[]`))
-		try("the same apply again", "1 Range", patch(types.ApplyPatchType, body))
-		try("a patch to color=blue", "1 Txn", patch(types.MergePatchType, `{"data":{"color":"blue"}}`))
-		try("and back to color=red", "1 Txn", patch(types.MergePatchType, `{"data":{"color":"red"}}`))
 		table.End()
 	})
 }
@@ -411,10 +414,10 @@ func TestGU6b_AStaleTokenIsRefusedEvenIfNothingWouldChange(t *testing.T) {
 		refused := l.Record(func() { _, stale = l.TryReplace(lab.WithToken(stored, shelf.GetResourceVersion())) })
 		accepted := l.Record(func() { _, current = l.TryReplace(stored) })
 
-		l.Show("PUT configmaps/shelf, as it is stored, resourceVersion "+shelf.GetResourceVersion()+": "+lab.AnswerLine(stale), refused)
-		l.Show("PUT configmaps/shelf, as it is stored, resourceVersion "+stored.GetResourceVersion()+": "+lab.AnswerLine(current), accepted)
-		l.Expect(stale != nil, "a replace with a stale token and the stored content is refused",
-			"a replace with a stale token and the stored content was accepted")
+		l.Show(fmt.Sprintf("PUT configmaps/shelf, as it is stored, resourceVersion %s: %s",
+			shelf.GetResourceVersion(), lab.AnswerLine(stale)), refused)
+		l.Show(fmt.Sprintf("PUT configmaps/shelf, as it is stored, resourceVersion %s: %s",
+			stored.GetResourceVersion(), lab.AnswerLine(current)), accepted)
 		l.Refused(stale, "a replace with a stale token and the stored content", lab.Stale(shelf))
 		l.Accepted(current, "the same replace with the newest token")
 		l.Sends(refused, "the refusal", "1 Range")
@@ -430,18 +433,18 @@ func TestGU6c_ARepeatedApplyDoesNotEvenRenewItsTime(t *testing.T) {
 		Why: "a controller may apply what it wants as often as it likes; and the time says when a manager last changed " +
 			"something, not when it was last there",
 		FalseIf: world.StoredInAnotherEncoding.Shows(`the same apply again cost etcd: 1 Range, 1 Txn`),
-		Read:    source.Decl("k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager", "IgnoreManagedFieldsTimestampsTransformer"),
+		Read: source.Decl("k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager",
+			"IgnoreManagedFieldsTimestampsTransformer"),
 		Answers: "#54",
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource()
 		shelves := l.Of(kind)
-		apply := func(color string) (*lab.Object, wire.Requests) {
-			var o *lab.Object
+		apply := func(color string) (applied *lab.Object, sent wire.Requests) {
 			body := fmt.Sprintf(`{"apiVersion":%q,"kind":"Shelf","metadata":{"name":"shelf"},"spec":{"color":%q}}`,
 				kind.Group+"/"+kind.Version, color)
-			sent := l.Record(func() { o = shelves.Patch("shelf", types.ApplyPatchType, body) })
-			l.Settle(o)
-			return o, sent
+			sent = l.Record(func() { applied = shelves.Patch("shelf", types.ApplyPatchType, body) })
+			l.Settle(applied)
+			return applied, sent
 		}
 		applied, _ := apply("red")
 		// Custom resources are stored as JSON: the time is set back in etcd itself, so that nobody waits.
@@ -450,16 +453,27 @@ func TestGU6c_ARepeatedApplyDoesNotEvenRenewItsTime(t *testing.T) {
 		changed, write := apply("blue")
 
 		table := l.Table("step", "to etcd", "resourceVersion", "time in managedFields")
-		table.Row("apply color=red, its time set back in etcd", "", old.GetResourceVersion(), lab.ManagedTimes(old))
-		table.Row("the same apply again", sent.Summary(), again.GetResourceVersion(), lab.ManagedTimes(again))
+		table.Row("apply color=red, its time set back in etcd", "", old.GetResourceVersion(), managedTimes(old))
+		table.Row("the same apply again", sent.Summary(), again.GetResourceVersion(), managedTimes(again))
 		table.Row("apply color=blue", write.Summary(), changed.GetResourceVersion(), "(now)")
 		table.End()
 		l.Sends(sent, "the same apply again", "1 Range")
-		l.Expect(lab.ManagedTimes(again) == lab.ManagedTimes(old) && number(again) == number(old),
-			"time and number stay", "time %s, resourceVersion %s", lab.ManagedTimes(again), again.GetResourceVersion())
+		l.Equal("the time after the same apply", managedTimes(again), managedTimes(old))
+		l.Equal("the resourceVersion after the same apply", again.GetResourceVersion(), old.GetResourceVersion())
 		l.Sends(write, "an apply that changes color", "1 Txn")
-		l.Expect(lab.ManagedTimes(changed) != lab.ManagedTimes(old), "a change renews the time", "it is %s", lab.ManagedTimes(changed))
+		l.Expect(managedTimes(changed) != managedTimes(old), "a change renews the time", "it is %s", managedTimes(changed))
 	})
+}
+
+// managedTimes are the times in an object's managedFields.
+func managedTimes(o *lab.Object) string {
+	var times []string
+	for _, entry := range o.GetManagedFields() {
+		if entry.Time != nil {
+			times = append(times, entry.Time.UTC().Format(time.RFC3339))
+		}
+	}
+	return strings.Join(times, ", ")
 }
 
 func TestGU7_AResourceVersionPreconditionIsATransactionThatComparesModRevision(t *testing.T) {
@@ -480,7 +494,8 @@ func TestGU7_AResourceVersionPreconditionIsATransactionThatComparesModRevision(t
 		shelf := l.Create("shelf", "color=red")
 		l.Settle(shelf)
 		sent := l.Record(func() { l.Replace(shelf, "color=blue") }).Only(wire.Txn)
-		l.Expect(len(sent) == 1 && len(sent[0].Compare) == 1, "a replace is one transaction with one compare", "it sent %v", sent)
+		l.Sends(sent, "a replace", "1 Txn")
+		l.Equal("the number of its compares", len(sent[0].Compare), 1)
 		l.Expect(sent[0].Compare[0].Field == field, "on the wire the compare is on "+field,
 			"on the wire it is on %s", sent[0].Compare[0].Field)
 
@@ -498,16 +513,16 @@ func TestGU7_AResourceVersionPreconditionIsATransactionThatComparesModRevision(t
 func TestGU7b_WhatTheServerReadsInAToken(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "GU7b", From: "+",
-		Says: "what the server reads in the token of a replace is a number to be equal to: leading zeros make no difference, " +
-			"\"0\" is no token at all, and what is no number is answered with 500; the precondition of a delete is compared " +
-			"as text, and each of these is 409",
+		Says: "what the server reads in the token of a replace is a number to be equal to: leading zeros make no " +
+			"difference, \"0\" is no token at all, and what is no number is answered with 500; the precondition of a " +
+			"delete is compared as text, and each of these is 409",
 		Why: "a client that makes up tokens, or pads them, is not told so; \"0\" even turns a checked replace into an " +
 			"overwrite where the kind allows that",
 		FalseIf: world.TokensAreText.Shows(`a replace with the token behind zeros was refused: 409`),
 		AlsoFalseIf: []world.World{
 			world.DeletesReadNumbers.Shows(`the delete of the newest one behind zeros was accepted`),
 			world.ZeroIsANumber.Shows(`a replace with "0" was refused: 409`),
-			world.WordsAreNoTokens.Shows(`it is answered with 200`),
+			world.WordsAreNoTokens.Shows(`a replace with no number was accepted`),
 			world.DeletesTakeForNone("0").Shows(`the delete of zero was accepted`),
 			world.DeletesTakeForNone("abc").Shows(`the delete of no number was accepted`),
 		},
@@ -515,36 +530,41 @@ func TestGU7b_WhatTheServerReadsInAToken(t *testing.T) {
 	}, func(l *lab.Lab) {
 		table := l.Table("request", "with the token", "answer", "to etcd")
 		shelf := l.Create("shelf", "color=red")
-		try := func(what, token, color string) error {
+		replace := func(what, token, field string) error {
 			l.Settle(shelf)
 			var err error
-			sent := l.Record(func() { _, err = l.TryReplace(lab.WithToken(shelf, token), "color="+color) })
+			sent := l.Record(func() { _, err = l.TryReplace(lab.WithToken(shelf, token), field) })
 			table.Row("replace", fmt.Sprintf("%s: %q", what, token), lab.AnswerLine(err), sent.Summary())
 			shelf = l.Peek("shelf")
 			return err
 		}
-		remove := func(what, token string) {
-			l.Settle(shelf)
-			var err error
-			sent := l.Record(func() { err = l.TryDelete("shelf", lab.Token(lab.WithToken(shelf, token))) })
-			table.Row("delete", fmt.Sprintf("%s: %q", what, token), lab.AnswerLine(err), sent.Summary())
-			r := l.Refusal(err, "the delete of "+what)
-			l.Expect(r.Is(http.StatusConflict, metav1.StatusReasonConflict, "the ResourceVersion in the precondition ("+token+")"),
-				"the delete of "+what+" is refused: 409 Conflict", "it is: %s", l.Describe(err))
-		}
-		l.Accepted(try("the newest one behind zeros", "000"+shelf.GetResourceVersion(), "blue"), "a replace with the token behind zeros")
+
+		zeros := replace("the newest one behind zeros", "000"+shelf.GetResourceVersion(), "color=blue")
+		l.Accepted(zeros, "a replace with the token behind zeros")
 		l.Stored(shelf, "color=blue")
 		l.Rival().Set("shelf", "size=9")
-		l.Accepted(try("zero", "0", "green"), `a replace with "0"`)
+		l.Accepted(replace("zero", "0", "color=green"), `a replace with "0"`)
 		l.Stored(shelf, "color=green", "-size")
-		wrong := try("no number", "abc", "black")
-		l.Expect(lab.AnswerLine(wrong) == "500", "a token that is no number is answered with 500", "it is answered with %s", lab.AnswerLine(wrong))
-		remove("the newest one behind zeros", "000"+shelf.GetResourceVersion())
-		remove("zero", "0")
-		remove("no number", "abc")
+		word := replace("no number", "abc", "color=black")
+		l.Refused(word, "a replace with no number", lab.Refusal{Code: http.StatusInternalServerError})
+
+		for _, token := range []struct{ what, text string }{
+			{"the newest one behind zeros", "000" + shelf.GetResourceVersion()},
+			{"zero", "0"},
+			{"no number", "abc"},
+		} {
+			l.Settle(shelf)
+			var err error
+			sent := l.Record(func() { err = l.TryDelete("shelf", lab.Token(lab.WithToken(shelf, token.text))) })
+			table.Row("delete", fmt.Sprintf("%s: %q", token.what, token.text), lab.AnswerLine(err), sent.Summary())
+			l.Refused(err, "the delete of "+token.what, lab.Refusal{
+				Code: http.StatusConflict, Reason: metav1.StatusReasonConflict,
+				Says: "the ResourceVersion in the precondition (" + token.text + ")",
+			})
+		}
 		table.End()
-		l.Say(`The replace with "0" was unconditional: the rival's size=9, written just before, is gone. To the replace with `+
-			`"abc" the server says: %s`, l.Describe(wrong))
+		l.Say(`The replace with "0" was unconditional: the rival's size=9, written just before, is gone. To the replace `+
+			`with "abc" the server says: %s`, l.Describe(word))
 		l.Stored(shelf, "color=green")
 	})
 }
@@ -564,22 +584,23 @@ func TestGU8_TheCompareIsWhatSavesTheRivalsWrite(t *testing.T) {
 		l.Settle(shelf)
 		var writer, rival error
 		sent := l.Record(func() {
-			writer = l.Race(l.Key(shelf), func() error {
-				_, err := l.TrySet("shelf", "color=green")
-				return err
-			}, func() { _, rival = l.Rival().TrySet("shelf", "size=9") })
+			writer = l.Race(l.Key(shelf),
+				func() error { return errorOf(l.TrySet("shelf", "color=green")) },
+				func() { _, rival = l.Rival().TrySet("shelf", "size=9") })
 		})
 		now := l.Peek("shelf")
+		color, size := lab.Field(now, "color"), lab.Field(now, "size")
 
 		table := l.Table("client", "patches", "is told", "is stored in the end")
-		table.Row("writer, whose transaction arrives last", "color=green", lab.AnswerLine(writer), "color="+lab.Field(now, "color"))
-		table.Row("rival", "size=9", lab.AnswerLine(rival), "size="+lab.Field(now, "size"))
+		table.Row("writer, whose transaction arrives last", "color=green", lab.AnswerLine(writer), "color="+color)
+		table.Row("rival", "size=9", lab.AnswerLine(rival), "size="+size)
 		table.End()
 		l.Show("the two patches", sent)
 		l.Accepted(rival, "the rival's patch")
-		l.Expect(lab.Field(now, "size") == "9" && lab.Field(now, "color") == "green", "both writes are stored",
+		l.Expect(size == "9", "both writes are stored",
 			"writer was told %s, rival was told %s, and etcd holds color=%s and no size: the lost update",
-			lab.AnswerLine(writer), lab.AnswerLine(rival), lab.Field(now, "color"))
+			lab.AnswerLine(writer), lab.AnswerLine(rival), color)
+		l.Stored(shelf, "color=green")
 	})
 }
 
@@ -598,19 +619,19 @@ func TestGU8b_WithoutTheElseBranchARacedWriteEndsInAnErrorOfTheServer(t *testing
 		Read: source.Decl("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticDelete"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
-		race := func(what string, do func() error) {
+		race := func(what string, send func() error) {
 			l.Settle(l.Peek("shelf"))
-			var err error
+			var raced error
 			sent := l.Record(func() {
-				err = l.Race(l.Key(shelf), do, func() {
-					_, touched := l.TryTouch(l.Key(shelf))
-					l.Step(touched, "moving the revision of the key")
+				raced = l.Race(l.Key(shelf), send, func() {
+					_, err := l.TryTouch(l.Key(shelf))
+					require.NoError(l, err, "moving the revision of the key")
 				})
 			})
-			l.Show(what+": "+lab.AnswerLine(err), sent)
-			l.Accepted(err, what)
+			l.Show(what+": "+lab.AnswerLine(raced), sent)
+			l.Accepted(raced, what)
 		}
-		race("the raced patch", func() error { _, err := l.TrySet("shelf", "color=green"); return err })
+		race("the raced patch", func() error { return errorOf(l.TrySet("shelf", "color=green")) })
 		race("the raced delete", func() error { return l.TryDelete("shelf") })
 		_, there := l.TryKVAt(l.Key(shelf))
 		l.Expect(!there, "the object is deleted", "it is still there")
@@ -624,9 +645,9 @@ func TestGU9_AfterAFailedCompareTheUpdateIsDecidedAnewOnTheFreshObject(t *testin
 			"one may now be refused",
 		Why: "a retry by the server is a new decision, and no replay of the old bytes: a rule that the rival has just put " +
 			"in force is not slipped past",
-		FalseIf: world.EtcdIgnoresTheCompare.Shows(`an immutable ConfigMap was changed`),
+		FalseIf: world.EtcdIgnoresTheCompare.Shows(`a patch of what is immutable by then was accepted`),
 		AlsoFalseIf: []world.World{
-			world.TheElseBranchFindsNothing.Shows(`the patch was refused: 404 NotFound`),
+			world.TheElseBranchFindsNothing.Shows(`was refused: 404 NotFound`),
 		},
 		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).updateState"),
 	}, func(l *lab.Lab) {
@@ -634,17 +655,16 @@ func TestGU9_AfterAFailedCompareTheUpdateIsDecidedAnewOnTheFreshObject(t *testin
 		l.Settle(shelf)
 		var late error
 		sent := l.Record(func() {
-			late = l.Race(l.Key(shelf), func() error {
-				_, err := l.TrySet("shelf", "color=green")
-				return err
-			}, func() { l.Rival().Patch("shelf", types.MergePatchType, `{"immutable":true}`) })
+			late = l.Race(l.Key(shelf),
+				func() error { return errorOf(l.TrySet("shelf", "color=green")) },
+				func() { l.Rival().Patch("shelf", types.MergePatchType, `{"immutable":true}`) })
 		})
 
 		l.Show("PATCH configmaps/shelf, color=green: held until the rival had set immutable", sent)
 		l.Say("%s", l.Describe(late))
-		l.Expect(late != nil, "the patch is refused, since the ConfigMap is immutable now",
-			"an immutable ConfigMap was changed: the transaction held what was decided on version %s", shelf.GetResourceVersion())
-		l.Refused(late, "the patch", lab.Refusal{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid})
+		l.Refused(late, "a patch of what is immutable by then", lab.Refusal{
+			Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
+		})
 		l.Sends(sent, "the patch that is refused at its second try, with the rival's transaction", "2 Txn")
 		l.Stored(shelf, "color=red")
 	})

@@ -271,7 +271,6 @@ func TestRefusal(t *testing.T) {
 func TestWhatAnErrorOfTheAPISays(t *testing.T) {
 	caused := stale(func(s *metav1.Status) {
 		s.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeFieldManagerConflict}}
-		s.Continue = "token"
 	})
 	assert.True(t, HasCause(caused, metav1.CauseTypeFieldManagerConflict))
 	assert.False(t, HasCause(caused, metav1.CauseTypeResourceVersionTooLarge))
@@ -279,11 +278,7 @@ func TestWhatAnErrorOfTheAPISays(t *testing.T) {
 	assert.False(t, HasCause(nil, metav1.CauseTypeFieldManagerConflict))
 	assert.Len(t, Causes(caused), 1)
 	assert.Empty(t, Causes(stale(nil)))
-	assert.Equal(t, "token", ContinueOf(caused))
-	assert.Empty(t, ContinueOf(errBroken))
 	assert.Equal(t, []string{"200", "409 Conflict", "the connection broke"}, []string{AnswerLine(nil), AnswerLine(caused), AnswerLine(errBroken)})
-	assert.Equal(t, []string{"200", "409 Conflict", "the connection broke", "another"},
-		[]string{RootCause(nil), RootCause(caused), RootCause(io.ErrUnexpectedEOF), RootCause(errors.New("another"))})
 }
 
 func TestSettleReadsTheObjectNotOlderThanItsVersion(t *testing.T) {

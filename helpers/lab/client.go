@@ -163,9 +163,26 @@ func (c *Client) TryCreateObject(o *Object) (*Object, error) {
 	return r.Create(c.lab.ctx, o, metav1.CreateOptions{FieldManager: c.who}, c.subresources()...)
 }
 
+// CreateObject creates an object as it stands.
+func (c *Client) CreateObject(o *Object) *Object {
+	out, err := c.TryCreateObject(o)
+	c.lab.Step(err, c.step("create", o.GetName()))
+	return out
+}
+
 // Create creates an object with the given fields.
 func (c *Client) Create(name string, fields ...string) *Object {
 	o, err := c.TryCreate(name, fields...)
+	c.lab.Step(err, c.step("create", name))
+	return o
+}
+
+// CreateWithFinalizer creates an object that carries one finalizer: a delete then only marks it, until
+// somebody takes the finalizer away. There is no controller here that would.
+func (c *Client) CreateWithFinalizer(name, finalizer string, fields ...string) *Object {
+	o := c.New(name, fields...)
+	o.SetFinalizers([]string{finalizer})
+	o, err := c.TryCreateObject(o)
 	c.lab.Step(err, c.step("create", name))
 	return o
 }
@@ -200,16 +217,6 @@ func (c *Client) TryReplace(o *Object, fields ...string) (*Object, error) {
 		return nil, err
 	}
 	return r.Update(c.lab.ctx, With(o, fields...), metav1.UpdateOptions{FieldManager: c.who}, c.subresources()...)
-}
-
-// TryDryReplace is TryReplace as a dry run: everything but the storage.
-func (c *Client) TryDryReplace(o *Object, fields ...string) (*Object, error) {
-	r, err := c.resource()
-	if err != nil {
-		return nil, err
-	}
-	return r.Update(c.lab.ctx, With(o, fields...),
-		metav1.UpdateOptions{FieldManager: c.who, DryRun: []string{metav1.DryRunAll}}, c.subresources()...)
 }
 
 // Replace sends a whole object, with some fields changed, as a PUT.
@@ -320,8 +327,8 @@ type Watcher struct {
 	fault  func() error
 }
 
-// TryWatch starts a watch from a resourceVersion.
-func (c *Client) TryWatch(o metav1.ListOptions) (*Watcher, error) {
+// tryWatch starts a watch with options of the caller's own.
+func (c *Client) tryWatch(o metav1.ListOptions) (*Watcher, error) {
 	r, err := c.resource()
 	if err != nil {
 		return nil, err
@@ -355,7 +362,7 @@ func (c *Client) TryWatch(o metav1.ListOptions) (*Watcher, error) {
 
 // Watch starts a watch from a resourceVersion.
 func (c *Client) Watch(resourceVersion string) *Watcher {
-	w, err := c.TryWatch(metav1.ListOptions{ResourceVersion: resourceVersion})
+	w, err := c.tryWatch(metav1.ListOptions{ResourceVersion: resourceVersion})
 	c.lab.Step(err, c.step("watch", ""))
 	return w
 }

@@ -11,8 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-
-	"modrev/helpers/wire"
 )
 
 // exampleDomain is the end of the API group of every custom resource in the book.
@@ -69,13 +67,13 @@ func (l *Lab) CustomResource(subresources ...string) Kind {
 		_ = client.TryDelete(def.GetName())
 	})
 	l.backdate(client, l.established(client, made))
-	l.Served(k)
+	l.served(k)
 	return k
 }
 
 // established waits until kube-apiserver says that it serves a custom resource.
 func (l *Lab) established(client *Client, def *Object) *Object {
-	w, err := client.TryWatch(metav1.ListOptions{
+	w, err := client.tryWatch(metav1.ListOptions{
 		ResourceVersion: "0", FieldSelector: "metadata.name=" + def.GetName(),
 	})
 	l.Step(err, "watching "+def.GetName())
@@ -116,40 +114,17 @@ func (l *Lab) backdate(client *Client, def *Object) {
 	l.Step(err, "backdating "+def.GetName())
 }
 
-// Served waits until kube-apiserver answers a list of a kind, and has its cache of it ready.
-func (l *Lab) Served(k Kind) {
+// served waits until kube-apiserver answers a list of a kind, and has its cache of it ready.
+func (l *Lab) served(k Kind) {
 	client := l.quiet().Of(k)
 	var last error
 	err := wait.PollUntilContextCancel(l.ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) {
 		// Sent once: client-go would wait a second after each 429 by itself.
-		_, last = client.TryGetOnce("", "")
+		last = client.getOnce("", "")
 		if last == nil || IsNotFound(last) || apierrors.IsTooManyRequests(last) {
 			return last == nil, nil
 		}
 		return false, last
 	})
 	l.Step(err, fmt.Sprintf("waiting until %s is served (last answer: %v)", k.qualified(), last))
-}
-
-// RestartCache changes the definition of a custom resource in a way that does not matter, so that
-// kube-apiserver gives it a new storage with a new, younger cache, and returns the revision that the store
-// has then reached. What happened before that, the apiserver can only find out from etcd.
-func (l *Lab) RestartCache(k Kind) int64 {
-	client := l.quiet().Of(crd)
-	name := k.Resource + "." + k.Group
-	from := l.Wire.Tape().Now()
-	_, err := client.TryPatch(name, types.JSONPatchType,
-		`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/description","value":"the same, but described"}]`)
-	l.Step(err, "changing the definition of "+name)
-	err = wait.PollUntilContextCancel(l.ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) {
-		_, err := l.quiet().Of(k).TryGetOnce("", "")
-		for _, r := range l.Wire.Tape().Since(from) {
-			if r.Method == wire.Watch && r.Key == k.StoragePrefix() {
-				return err == nil, nil
-			}
-		}
-		return false, nil
-	})
-	l.Step(err, "waiting until kube-apiserver watches etcd for "+name+" anew")
-	return l.Revision()
 }

@@ -1,10 +1,10 @@
 package lab
 
 import (
-	"fmt"
-	"net/http"
-
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 )
 
 var podDisruptionBudget = Kind{
@@ -14,36 +14,19 @@ var podDisruptionBudget = Kind{
 	}},
 }
 
-// Eviction is a request that the API answers with 429.
-type Eviction struct {
-	Path string
-	Body []byte
-}
-
 // ForbiddenEviction makes a Pod that runs and a PodDisruptionBudget over it whose controller has not looked
-// yet, and returns the request to evict that Pod: it is refused with 429 and a Retry-After of ten seconds,
+// yet, and returns the party's request to evict that Pod: it is refused with 429 and a Retry-After of ten seconds,
 // however often it is sent (createTooManyRequestsError in k8s.io/kubernetes/pkg/registry/core/pod/storage).
-func (l *Lab) ForbiddenEviction() Eviction {
-	l.open()
-	defer l.Wire.Tape().Pause()()
-	pods := l.quiet().Of(Pod)
+func (c *Client) ForbiddenEviction() *rest.Request {
+	quiet := c.lab.quiet()
+	defer c.lab.Wire.Tape().Pause()()
+	pods := quiet.Of(Pod)
 	pod := pods.New("pod")
 	pod.SetLabels(map[string]string{"app": "shelf"})
-	_, err := pods.TryCreateObject(pod)
-	l.Step(err, "creating a pod")
-	_, err = pods.Sub("status").TryPatch("pod", types.MergePatchType,
+	pods.CreateObject(pod)
+	pods.Sub("status").Patch("pod", types.MergePatchType,
 		`{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`)
-	l.Step(err, "saying that the pod runs")
-	_, err = l.quiet().Of(podDisruptionBudget).TryCreate("budget")
-	l.Step(err, "creating a budget for disruptions")
-	return Eviction{
-		Path: pods.Path("pod") + "/eviction",
-		Body: fmt.Appendf(nil, `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"pod","namespace":%q}}`, l.Namespace),
-	}
-}
-
-// TryEvict sends an eviction, once.
-func (c *Client) TryEvict(e Eviction) error {
-	_, err := c.TryRaw(http.MethodPost, e.Path, "", e.Body)
-	return err
+	quiet.Of(podDisruptionBudget).Create("budget")
+	return c.Typed().PolicyV1().RESTClient().Post().AbsPath(pods.Path("pod") + "/eviction").
+		Body(&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "pod", Namespace: c.lab.Namespace}})
 }

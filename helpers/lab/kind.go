@@ -119,11 +119,6 @@ func (l *Lab) Key(o *Object) string {
 	return kindOf(o).KeyOf(o.GetNamespace(), o.GetName())
 }
 
-// Prefix is the prefix of the keys in etcd of an object's kind in its namespace.
-func (l *Lab) Prefix(o *Object) string {
-	return kindOf(o).KeyOf(o.GetNamespace(), "")
-}
-
 // newObject makes an object of the kind with fields set.
 func (k Kind) newObject(namespace, name string, fields ...string) *Object {
 	o := &Object{Object: map[string]any{}}
@@ -232,10 +227,4 @@ func UID(o *Object) metav1.DeleteOptions {
 func Token(o *Object) metav1.DeleteOptions {
 	rv := o.GetResourceVersion()
 	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &rv}}
-}
-
-// ShortUID is the beginning of an object's uid: enough to tell two apart on a page.
-func ShortUID(o *Object) string {
-	uid := string(o.GetUID())
-	return uid[:min(8, len(uid))]
 }

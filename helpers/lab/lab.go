@@ -9,7 +9,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"k8s.io/client-go/rest"
 
 	"modrev/helpers/controlplane"
 	"modrev/helpers/record"
@@ -121,14 +120,6 @@ func (l *Lab) AsUser(user string, groups ...string) *Client {
 	return &Client{lab: l, who: user, kind: ConfigMap, config: cfg}
 }
 
-// AsBearer is a client that names itself by a bearer token, and by nothing else.
-func (l *Lab) AsBearer(who, token string) *Client {
-	l.open()
-	cfg := rest.AnonymousClientConfig(l.session.control.Admin())
-	cfg.BearerToken = token
-	return &Client{lab: l, who: who, kind: ConfigMap, config: cfg}
-}
-
 // AtSecondAPIServer is a client of a second kube-apiserver that works over the same etcd. It is started
 // when a lesson first asks for it.
 func (l *Lab) AtSecondAPIServer(who string) *Client {
@@ -136,12 +127,6 @@ func (l *Lab) AtSecondAPIServer(who string) *Client {
 	server, err := l.session.second.start(l.ctx, l.session.control, controlplane.APIServerOptions{})
 	l.Step(err, "starting a second kube-apiserver over the same etcd")
 	return &Client{lab: l, who: who, kind: ConfigMap, config: server.Admin()}
-}
-
-// Config is a rest.Config for client libraries that a lesson uses itself: its requests appear on the
-// tape under the given name.
-func (l *Lab) Config(who string) *rest.Config {
-	return l.As(who).Config()
 }
 
 // Etcd is a client of etcd itself, behind kube-apiserver's back. It runs inside the process of etcd and
@@ -159,11 +144,7 @@ type KeyValue struct {
 
 // KV reads the key of an object from etcd. The lesson ends if the key does not exist.
 func (l *Lab) KV(o *Object) KeyValue {
-	return l.KVAt(l.Key(o))
-}
-
-// KVAt reads a key from etcd. The lesson ends if the key does not exist.
-func (l *Lab) KVAt(key string) KeyValue {
+	key := l.Key(o)
 	kv, ok := l.TryKVAt(key)
 	if !ok {
 		l.Stuck("reading "+key+" from etcd", errors.New("there is no such key"))
