@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -16,9 +17,6 @@ import (
 	"modrev/helpers/wire"
 	"modrev/helpers/world"
 )
-
-// hold is the finalizer that nobody but a lesson takes away.
-const hold = "modrev.example/hold"
 
 func TestCF8e_ADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
@@ -36,7 +34,7 @@ func TestCF8e_ADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
 		Read:    source.Decl(registryStore, "markAsDeleting"),
 		Answers: "#39 #40 #41",
 	}, func(l *lab.Lab) {
-		shelf := l.CreateWithFinalizer("shelf", hold, "color=red")
+		shelf := createHeld(l, "shelf")
 		table := l.Table("step", "answer", "version in etcd after it")
 		note := func(step string) {
 			version := "(gone)"
@@ -58,7 +56,7 @@ func TestCF8e_ADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
 		l.Accepted(err, "a patch")
 		l.Stored(shelf, "color=blue")
 		_, added := l.TryPatch("shelf", types.MergePatchType,
-			`{"metadata":{"finalizers":["`+hold+`","modrev.example/more"]}}`)
+			`{"metadata":{"finalizers":["modrev.example/hold","modrev.example/more"]}}`)
 		note("add a finalizer")
 		l.Refused(added, "one more finalizer",
 			lab.Refusal{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid, Says: "Forbidden"})
@@ -73,6 +71,23 @@ func TestCF8e_ADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
 		l.Say("The create: %s", l.Describe(taken))
 		l.Say("The finalizer: %s", l.Describe(added))
 	})
+}
+
+// createHeld creates an object with one finalizer. A delete then only marks it, until somebody takes the finalizer
+// away; there is no controller here that would.
+func createHeld(l *lab.Lab, name string) *lab.Object {
+	o := l.New(name, "color=red")
+	o.SetFinalizers([]string{"modrev.example/hold"})
+	o, err := l.TryCreateObject(o)
+	require.NoError(l, err, "creating %s", name)
+	return o
+}
+
+// createMarked creates such an object and deletes it.
+func createMarked(l *lab.Lab, name string) *lab.Object {
+	createHeld(l, name)
+	l.Delete(name)
+	return l.Get(name)
 }
 
 func TestCF9_ADeleteCanSayWhatItMeans(t *testing.T) {
@@ -241,13 +256,6 @@ func TestCF12_RemovingTheLastFinalizerDoesNotHonourTheToken(t *testing.T) {
 		l.Say("So it is on kube-apiserver %s: deleteWithoutFinalizers passes on the uid that the replace carries, and no "+
 			"version. The safer way is to send the object as it was read, uid included.", l.Session().Binary().Version)
 	})
-}
-
-// createMarked makes an object that is marked as deleted and held by one finalizer.
-func createMarked(l *lab.Lab, name string) *lab.Object {
-	l.CreateWithFinalizer(name, hold, "color=red")
-	l.Delete(name)
-	return l.Get(name)
 }
 
 // patchMarked has a rival patch an object that is marked as deleted.

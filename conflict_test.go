@@ -226,9 +226,10 @@ func TestCF3b_AStaleCacheCostsACompareAndNotAnUpdate(t *testing.T) {
 		frozen := l.Wire.Freeze(shelves.Kind().StoragePrefix())
 		rivals := l.Rival().Of(shelves.Kind()).Set("shelf", "color=blue")
 		require.NoError(l, frozen.Holds(l.Context(), number(rivals)), "keeping the rival's write from the apiserver's cache")
-		cached := shelves.GetCached("shelf")
-		var err error
-		seen := l.Record(func() { _, err = shelves.TryReplace(read, "size=large") })
+		cached, err := shelves.TryGetAt("shelf", "0")
+		require.NoError(l, err, "reading the apiserver's cache")
+		var refused error
+		seen := l.Record(func() { _, refused = shelves.TryReplace(read, "size=large") })
 
 		table := l.Table("", "resourceVersion", "color")
 		table.Row("what the writer read", read.GetResourceVersion(), lab.Field(read, "color"))
@@ -236,10 +237,10 @@ func TestCF3b_AStaleCacheCostsACompareAndNotAnUpdate(t *testing.T) {
 		table.Row("what etcd holds", rivals.GetResourceVersion(), lab.Field(rivals, "color"))
 		table.End()
 		l.Show("PUT shelves/shelf, resourceVersion "+read.GetResourceVersion(), seen)
-		l.Say("%s", l.Describe(err))
+		l.Say("%s", l.Describe(refused))
 
 		l.Equal("what the cache holds", cached.GetResourceVersion(), read.GetResourceVersion())
-		l.Refused(err, "the stale replace", lab.Stale(read))
+		l.Refused(refused, "the stale replace", lab.Stale(read))
 		l.Sends(seen, "the stale replace", "1 Txn")
 		l.Stored(read, "color=blue", "size=small")
 	})

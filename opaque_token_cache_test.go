@@ -204,7 +204,9 @@ func TestOT16d_TheApiserversOwnCacheMayBeOldToo(t *testing.T) {
 			return sent, err
 		}
 		for range 3 {
-			sent, err := replace(`"0"`, shelves.GetCached("shelf"))
+			cached, err := shelves.TryGetAt("shelf", "0")
+			require.NoError(l, err, `reading with "0"`)
+			sent, err := replace(`"0"`, cached)
 			l.Refused(err, `a replace from a read with "0"`, lab.Stale(created))
 			l.Sends(sent, `a replace from a read with "0"`, "1 Txn")
 		}

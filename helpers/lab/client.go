@@ -177,16 +177,6 @@ func (c *Client) Create(name string, fields ...string) *Object {
 	return o
 }
 
-// CreateWithFinalizer creates an object that carries one finalizer: a delete then only marks it, until
-// somebody takes the finalizer away. There is no controller here that would.
-func (c *Client) CreateWithFinalizer(name, finalizer string, fields ...string) *Object {
-	o := c.New(name, fields...)
-	o.SetFinalizers([]string{finalizer})
-	o, err := c.TryCreateObject(o)
-	c.lab.Step(err, c.step("create", name))
-	return o
-}
-
 // TryGet reads the newest version of an object.
 func (c *Client) TryGet(name string) (*Object, error) {
 	return c.TryGetAt(name, "")

@@ -16,7 +16,8 @@ import (
 // exampleDomain is the end of the API group of every custom resource in the book.
 const exampleDomain = ".modrev.example"
 
-var crd = Kind{
+// CustomResourceDefinition is the kind of the definitions of custom resources.
+var CustomResourceDefinition = Kind{
 	Kind: "CustomResourceDefinition", Group: "apiextensions.k8s.io", Version: "v1",
 	Resource: "customresourcedefinitions", Cluster: true, Prefix: "apiextensions.k8s.io/customresourcedefinitions",
 }
@@ -35,7 +36,7 @@ func (l *Lab) CustomResource(subresources ...string) Kind {
 	}
 	l.customs++
 	k := Kind{Kind: "Shelf", Group: group + exampleDomain, Version: "v1", Resource: "shelves", Fields: "spec"}
-	def := crd.newObject("", k.Resource+"."+k.Group)
+	def := CustomResourceDefinition.newObject("", k.Definition())
 	anything := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
 	version := map[string]any{
 		"name": "v1", "served": true, "storage": true,
@@ -58,7 +59,7 @@ func (l *Lab) CustomResource(subresources ...string) Kind {
 		"names":    map[string]any{"plural": "shelves", "singular": "shelf", "kind": "Shelf"},
 		"versions": []any{version},
 	}
-	client := l.quiet().Of(crd)
+	client := l.quiet().Of(CustomResourceDefinition)
 	made, err := client.TryCreateObject(def)
 	l.Step(err, "defining the custom resource "+def.GetName())
 	l.Cleanup(func() {

@@ -73,6 +73,9 @@ func (k Kind) qualified() string {
 	return schema.GroupResource{Group: k.Group, Resource: k.Resource}.String()
 }
 
+// Definition is the name of the definition of a custom resource.
+func (k Kind) Definition() string { return k.Resource + "." + k.Group }
+
 // custom says whether the kind comes from a CustomResourceDefinition: then its group has a domain that is
 // not Kubernetes' own.
 func (k Kind) custom() bool {
@@ -102,7 +105,7 @@ func (k Kind) KeyOf(namespace, name string) string {
 // kindOf finds the kind of an object that a Client returned.
 func kindOf(o *Object) Kind {
 	gvk := o.GroupVersionKind()
-	for _, k := range []Kind{ConfigMap, Secret, Namespace, Lease, Pod, Deployment, crd} {
+	for _, k := range []Kind{ConfigMap, Secret, Namespace, Lease, Pod, Deployment, CustomResourceDefinition} {
 		if k.GVK() == gvk {
 			return k
 		}

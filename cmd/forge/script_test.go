@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"forge": main, "control-plane": ownStart})
+	testscript.Main(m, map[string]func(){"forge": main})
 }
 
 // TestForge runs the scripts in testdata/script. Besides the commands of testscript they have
@@ -28,7 +27,6 @@ func TestMain(m *testing.M) {
 //	end NAME SIGNAL      ends it, and expects that nothing of it is left
 //	port NAME            sets $NAME to a free port of 127.0.0.1
 //	taken NAME           sets $NAME to a port of 127.0.0.1 on which something listens
-//	listens NAME N       expects the processes of a lab to listen on N TCP ports (Linux)
 func TestForge(t *testing.T) {
 	prepare(t)
 	variables := goVariables(t)
@@ -37,48 +35,49 @@ func TestForge(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
-			tmp, err := shortTemp()
-			if err != nil {
-				return err
-			}
-			env.Setenv("TMPDIR", tmp)
-			env.Setenv(forge.LabVariable, "")
-			env.Setenv("PROMPT_COMMAND", "")
-			// The shells of the scripts have a home of their own, and so has forge; what has been built, and what
-			// to build it from, stays where it is.
-			env.Setenv("HOME", env.WorkDir)
-			cache, err := os.UserCacheDir()
-			if err != nil {
-				return err
-			}
-			if runtime.GOOS == "darwin" {
-				library := filepath.Join(env.WorkDir, "Library")
-				if err := errors.Join(os.Mkdir(library, 0o700), os.Symlink(cache, filepath.Join(library, "Caches"))); err != nil {
-					return err
-				}
-			} else {
-				env.Setenv("XDG_CACHE_HOME", cache)
-			}
-			env.Vars = append(env.Vars, variables...)
-			if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" {
-				env.Setenv("KUBEBUILDER_ASSETS", assets)
-			}
 			labs := make(map[string]*scriptLab)
 			env.Values["labs"] = labs
 			env.Defer(func() {
 				for _, l := range labs {
 					l.process.kill()
 				}
-				if err := os.RemoveAll(tmp); err != nil {
-					env.T().Log(err)
-				}
 			})
-			return nil
+			return furnish(env, variables)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"lab": cmdLab, "end": cmdEnd, "port": cmdPort, "taken": cmdTaken, "listens": cmdListens,
+			"lab": cmdLab, "end": cmdEnd, "port": cmdPort, "taken": cmdTaken,
 		},
 	})
+}
+
+// furnish gives a script a folder for temporary files and a home of its own. What has been built, and what to build it
+// from, stays where it is: variables say where.
+func furnish(env *testscript.Env, variables []string) error {
+	tmp, err := shortTemp()
+	if err != nil {
+		return err
+	}
+	env.Defer(func() {
+		if err := os.RemoveAll(tmp); err != nil {
+			env.T().Log(err)
+		}
+	})
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]string{
+		"TMPDIR": tmp, "HOME": env.WorkDir, "XDG_CACHE_HOME": cache, "PROMPT_COMMAND": "", forge.LabVariable: "",
+		"KUBEBUILDER_ASSETS": os.Getenv("KUBEBUILDER_ASSETS"),
+	} {
+		env.Setenv(name, value)
+	}
+	env.Vars = append(env.Vars, variables...)
+	if runtime.GOOS == "darwin" {
+		library := filepath.Join(env.WorkDir, "Library")
+		return errors.Join(os.Mkdir(library, 0o700), os.Symlink(cache, filepath.Join(library, "Caches")))
+	}
+	return nil
 }
 
 // goVariables are the settings of the go command that follow from the home folder, as NAME=value.
@@ -158,21 +157,4 @@ func cmdTaken(ts *testscript.TestScript, neg bool, args []string) {
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	ts.Check(err)
 	ts.Setenv(args[0], port)
-}
-
-func cmdListens(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 2 || labs(ts)[args[0]] == nil {
-		ts.Fatalf("usage: listens NAME N, of a lab that was started")
-	}
-	if runtime.GOOS != "linux" {
-		ts.Logf("not looked at: only Linux tells which process listens")
-		return
-	}
-	want, err := strconv.Atoi(args[1])
-	ts.Check(err)
-	ports, err := listeners(labs(ts)[args[0]].state)
-	ts.Check(err)
-	if len(ports) != want {
-		ts.Fatalf("the lab listens on %d TCP ports, expected %d: %s", len(ports), want, strings.Join(ports, ", "))
-	}
 }

@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	"modrev/helpers/forge"
-	"modrev/helpers/gocommand"
 )
 
 // shell opens a shell for the lab that runs. When none does, it starts one that ends with the shell.
@@ -42,13 +41,14 @@ If no lab runs, it starts one that ends with the shell; the flags are for that o
 	case err != nil:
 		return err
 	case set.NFlag() > 0:
-		return fmt.Errorf("a lab runs already (process %d), and its flags cannot be changed: leave yours out, or end it first", s.PID)
+		return fmt.Errorf("a lab runs already (process %d), and its flags cannot be changed: "+
+			"leave yours out, or end it first", s.PID)
 	}
 	// The shell has the terminal, so Ctrl-C is for what runs in it; a SIGTERM to forge ends it, and so does the
 	// end of the go command.
 	term, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	term, forget := gocommand.Context(term)
+	term, forget := withGoCommand(term)
 	defer forget()
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)
@@ -90,7 +90,8 @@ func interactive(ctx context.Context, s forge.State) (*exec.Cmd, error) {
 		cmd.Env = env
 		return cmd, nil
 	case "zsh":
-		text := "[ -r ~/.zshenv ] && . ~/.zshenv\n[ -r ~/.zshrc ] && . ~/.zshrc\nunset ZDOTDIR\n" + lines(s) + "PROMPT='" + prompt + "%~ %# '\n"
+		text := "[ -r ~/.zshenv ] && . ~/.zshenv\n[ -r ~/.zshrc ] && . ~/.zshrc\nunset ZDOTDIR\n" +
+			lines(s) + "PROMPT='" + prompt + "%~ %# '\n"
 		if err := os.WriteFile(filepath.Join(dir, ".zshrc"), []byte(text), 0o600); err != nil {
 			return nil, fmt.Errorf("preparing the shell: %w", err)
 		}
