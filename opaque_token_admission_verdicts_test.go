@@ -222,11 +222,11 @@ func TestOT54_WhatAWebhookListedMayBeOldWhenTheWriteIsStored(t *testing.T) {
 		for i, name := range names {
 			held[i].Release()
 			err := pending[i].Wait()
-			table.Row("create of "+name+", host=h", l.AnsweredTo(name))
+			table.Row("create of "+name+", host=h", answeredTo(l, name))
 			l.Accepted(err, "the create of "+name)
 		}
 		err := create("c")
-		table.Row("create of c, host=h", l.AnsweredTo("c"))
+		table.Row("create of c, host=h", answeredTo(l, "c"))
 		l.Refused(err, "the create of c", forbidden)
 
 		claim := func(name string) error { _, err := l.As(name).TryCreate("host-h2", "by="+name); return err }
@@ -234,8 +234,8 @@ func TestOT54_WhatAWebhookListedMayBeOldWhenTheWriteIsStored(t *testing.T) {
 		late := l.Race(lab.ConfigMap.KeyOf(l.Namespace, "host-h2"),
 			func() error { return claim("b") }, func() { winner = claim("a") })
 		require.NoError(l, winner, "claiming the host for a")
-		table.Row("create of host-h2 by a", l.AnsweredTo("a"))
-		table.Row("create of host-h2 by b", l.AnsweredTo("b"))
+		table.Row("create of host-h2 by a", answeredTo(l, "a"))
+		table.Row("create of host-h2 by b", answeredTo(l, "b"))
 		table.End()
 		l.Say("The webhook lists, and denies a host that it finds. The verdicts on a and b were both made before either " +
 			"was stored; c came later. The transactions of the last two compare one key, so the second of them fails.")
@@ -247,7 +247,7 @@ func TestOT54_WhatAWebhookListedMayBeOldWhenTheWriteIsStored(t *testing.T) {
 
 // compareTheList is a world's bend: a create in the lesson's namespace compares that nothing has been created there.
 func compareTheList(l *lab.Lab) {
-	prefix := l.Prefix(l.New("any"))
+	prefix := l.Kind().KeyOf(l.Namespace, "")
 	since := l.Revision()
 	l.Wire.Add(wire.AlterTxn(func(r *wire.Request) bool {
 		return r.Method == wire.Txn && len(r.Compare) == 1 && r.Compare[0].Value == 0
