@@ -52,7 +52,8 @@ func TestOT50_EveryAttemptAtAnUpdateIsReviewedAnew(t *testing.T) {
 			Shows(`3 keys are stored, and the webhook allows 2`),
 		AlsoFalseIf: []world.World{
 			world.EtcdIgnoresTheCompare.Shows(`the number of mutating reviews is 1`),
-			hooksWhere("the webhooks are asked about creates alone", func(h *lab.Admission) { h.Operations = []string{"CREATE"} }).
+			hooksWhere("the webhooks are asked about creates alone",
+				func(h *lab.Admission) { h.Operations = []string{"CREATE"} }).
 				Shows(`the number of mutating reviews is 0`),
 		},
 		Read:    source.Decl("k8s.io/apiserver/pkg/registry/rest", "(*defaultUpdatedObjectInfo).UpdatedObject"),
@@ -420,7 +421,8 @@ func TestOT52b_AWebhookGuardsDoorsAndNotTheObject(t *testing.T) {
 			"eviction deletes, past it",
 		Why: "a rule that holds for the main endpoint alone does not hold for the object",
 		Do:  "Name every subresource in the rules, and expect a DELETE without a name.",
-		FalseIf: hooksWhere("the webhook's rules name all subresources", func(h *lab.Admission) { h.Resources = []string{"*/*"} }).
+		FalseIf: hooksWhere("the webhook's rules name all subresources",
+			func(h *lab.Admission) { h.Resources = []string{"*/*"} }).
 			Shows(`replicas through /scale: UPDATE shelves/scale/shelf`),
 		AlsoFalseIf: []world.World{
 			hooksWhere("the webhook is not asked about deletes", func(h *lab.Admission) { h.Operations = []string{"UPDATE"} }).

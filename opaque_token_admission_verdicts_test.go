@@ -189,7 +189,8 @@ func TestOT54_WhatAWebhookListedMayBeOldWhenTheWriteIsStored(t *testing.T) {
 		AlsoFalseIf: []world.World{
 			world.New("a create compares all keys that the webhook has listed", compareTheList).
 				Shows(`the create of b was refused: 409 AlreadyExists`),
-			hooksWhere("the webhook does not list", func(h *lab.Admission) { h.Judge = nil }).Shows(`the create of c was accepted`),
+			hooksWhere("the webhook does not list", func(h *lab.Admission) { h.Judge = nil }).
+				Shows(`the create of c was accepted`),
 		},
 		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).Create"),
 		Answers: "#84",

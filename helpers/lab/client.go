@@ -241,7 +241,8 @@ func (c *Client) TryPatch(name string, format types.PatchType, body string) (*Ob
 }
 
 // TryPatchWith is TryPatch with the options of the caller: field manager, force, dry run.
-func (c *Client) TryPatchWith(name string, format types.PatchType, body string, o metav1.PatchOptions) (*Object, error) {
+func (c *Client) TryPatchWith(name string, format types.PatchType, body string, o metav1.PatchOptions) (*Object,
+	error) {
 	r, err := c.resource()
 	if err != nil {
 		return nil, err

@@ -47,7 +47,8 @@ func OtherEncoding(stored []byte) ([]byte, error) {
 	if !bytes.HasPrefix(stored, protobufMagic) {
 		return append(slices.Clone(stored), ' '), nil
 	}
-	asJSON := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{})
+	asJSON := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme,
+		json.SerializerOptions{})
 	out, err := encodeStored(stored, asJSON)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a stored object as JSON: %w", err)

@@ -110,7 +110,8 @@ func kindOf(o *Object) Kind {
 			return k
 		}
 	}
-	k := Kind{Kind: gvk.Kind, Group: gvk.Group, Version: gvk.Version, Resource: strings.ToLower(gvk.Kind) + "s", Fields: "spec"}
+	k := Kind{Kind: gvk.Kind, Group: gvk.Group, Version: gvk.Version, Resource: strings.ToLower(gvk.Kind) + "s",
+		Fields: "spec"}
 	if plural, ok := strings.CutSuffix(k.Resource, "fs"); ok && k.custom() {
 		k.Resource = plural + "ves"
 	}

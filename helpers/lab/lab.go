@@ -160,7 +160,8 @@ func (l *Lab) TryKVAt(key string) (KeyValue, bool) {
 		return KeyValue{}, false
 	}
 	kv := resp.Kvs[0]
-	return KeyValue{CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version, Value: kv.Value}, true
+	return KeyValue{CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version, Value: kv.Value},
+		true
 }
 
 // Exists says whether an object's key is in etcd.
@@ -215,7 +216,8 @@ func (l *Lab) Record(do func()) wire.Requests {
 	from := l.Wire.Tape().Now()
 	do()
 	own := Namespace.KeyOf("", l.Namespace)
-	return slices.DeleteFunc(l.Wire.Tape().Since(from), func(r wire.Request) bool { return r.Key == own && r.Method == wire.Range })
+	return slices.DeleteFunc(l.Wire.Tape().Since(from),
+		func(r wire.Request) bool { return r.Key == own && r.Method == wire.Range })
 }
 
 // Pending is something that the lesson does in the background.

@@ -13,7 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Admission is what an admission webhook of a lesson is asked about, and how it answers. It is asked about requests in the
+// Admission is what an admission webhook of a lesson is asked about, and how it answers. It is asked about requests in
+// the
 // lesson's own namespace only.
 type Admission struct {
 	// Name tells it apart from other webhooks of the lesson. Mutating ones are asked in the order of their names.

@@ -24,9 +24,10 @@ const review = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","re
 
 func TestAWebhookAnswersOverHTTPSAndLeavesNoPort(t *testing.T) {
 	l := &Lab{ctx: t.Context(), Namespace: "ot50-1", Wire: new(wire.Wire).Tap("ot50-1")}
-	w := &Webhook{lab: l, ctx: t.Context(), cancel: func() {}, hook: Admission{Name: "judge", Judge: func(r Review) Verdict {
-		return Verdict{Patch: "[" + r.Who + "]"}
-	}}}
+	w := &Webhook{lab: l, ctx: t.Context(), cancel: func() {},
+		hook: Admission{Name: "judge", Judge: func(r Review) Verdict {
+			return Verdict{Patch: "[" + r.Who + "]"}
+		}}}
 	url, authority := w.serve()
 	roots := x509.NewCertPool()
 	require.True(t, roots.AppendCertsFromPEM(authority))
