@@ -44,6 +44,7 @@ var book = lesson.Book{
 			{Title: "patches", Lessons: "CF7 CF7b CF7c CF7d CF16"},
 			{Title: "other refusals", Lessons: "CF8 CF8b CF8c CF8d CF8f CF8g"},
 			{Title: "deletes and finalizers", Lessons: "CF8e CF9 CF9b CF12 CF12b"},
+			{Title: "options and parameters", Lessons: "CF20 CF21 CF21b CF22 CF23 CF24 CF25"},
 			{Title: "many writers", Lessons: "CF10 CF11 CF13 CF14"},
 		},
 	},
