@@ -242,8 +242,7 @@ func TestCF22_AMisspelledNameIsIgnored(t *testing.T) {
 		AlsoFalseIf: []world.World{
 			world.NamesOfTokensInAnyCase.Shows(`what a delete with .*"resourceversion".* leaves is the object: 409`),
 		},
-		Read:    source.Decl("k8s.io/apimachinery/pkg/runtime", "parameterCodec.DecodeParameters"),
-		Answers: "#81",
+		Read: source.Decl("k8s.io/apimachinery/pkg/runtime", "(*parameterCodec).DecodeParameters"),
 	}, func(l *lab.Lab) {
 		warnings := warningsOf(l)
 		patch := l.WithHeader("Content-Type", string(types.MergePatchType))
@@ -403,7 +402,7 @@ func TestCF24_ATokenInTheQueryOfAWriteIsNone(t *testing.T) {
 			world.AGetOfThePastIsAList.Shows(`the color that a GET with Exact reads is red`),
 		},
 		Read:    source.Decl("k8s.io/apimachinery/pkg/apis/meta/v1", "Convert_url_Values_To_v1_DeleteOptions"),
-		Answers: "#81 #63",
+		Answers: "#81",
 	}, func(l *lab.Lab) {
 		defer l.KeepHistory()()
 		stale := l.Create("shelf", "color=red")
@@ -462,8 +461,7 @@ func TestCF25_AMisspelledTokenIsNoToken(t *testing.T) {
 			world.WritesAreValidated("Strict").Shows(`a replace with metadata.resourceversion was refused: 400`),
 			world.WritesAreValidated("Ignore").Shows(`the number of warnings for a replace .* is 0`),
 		},
-		Read:    source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "UpdateResource"),
-		Answers: "#81",
+		Read: source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "UpdateResource"),
 	}, func(l *lab.Lab) {
 		token := l.Create("shelf", "color=red").GetResourceVersion()
 		l.Rival().Set("shelf", "color=blue")

@@ -80,6 +80,7 @@ var book = lesson.Book{
 			{Title: "names that are used again", Lessons: "OT25 OT25b OT26"},
 			{Title: "decisions", Lessons: "OT27 OT27b"},
 			{Title: "order", Lessons: "OT18 OT19 OT43"},
+			{Title: "which number an answer carries", Lessons: "OT70 OT71 OT72 OT73 OT74 OT75"},
 			{Title: "fakes", Lessons: "OT42"},
 		},
 	},

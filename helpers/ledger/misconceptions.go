@@ -81,5 +81,7 @@ func misconceptions() []misconception {
 		{80, "restarting the client clears a conflict that the server causes",
 			"nobody has reported a way to make it happen with one apiserver and one etcd"},
 		{81, "the options of a delete may stand in its query or in its body, and they add up", ""},
+		{109, "a dry run answers with what would be stored, number included", ""},
+		{115, "a scale is another object, with a version of its own", ""},
 	}
 }

@@ -191,6 +191,23 @@ var StatusNeedsNoToken = New("what is sent to /status is not checked for its tok
 	dropToken(l, toStatus, "the token was taken out")
 })
 
+// AScaleDemandsAToken rewrites replaces of a scale: without a token they get one that no object has.
+var AScaleDemandsAToken = New("a scale without a token is compared as a stale one", func(l *lab.Lab) {
+	scales := func(c *wire.Call) bool { return replaces(c) && strings.HasSuffix(c.Path, "/scale") }
+	editBody(l, tokenless(scales), "taken for a stale one", func(o object) { setToken(o, 1) })
+})
+
+// AnEvictionComparesItsMetadata rewrites evictions: a resourceVersion in their metadata becomes a precondition.
+var AnEvictionComparesItsMetadata = New("an eviction compares the resourceVersion in its metadata", func(l *lab.Lab) {
+	editBody(l, evictions, "the number in its metadata was compared", func(o object) {
+		if token := meta(o, "resourceVersion"); token != "" {
+			o["deleteOptions"] = object{"preconditions": object{"resourceVersion": token}}
+		}
+	})
+})
+
+func evictions(c *wire.Call) bool { return creates(c) && strings.HasSuffix(c.Path, "/eviction") }
+
 // ForceOverridesTheToken takes the token out of forced applies.
 var ForceOverridesTheToken = New("force also overrides the token", func(l *lab.Lab) {
 	forced := func(c *wire.Call) bool { return c.Query.Get("force") == "true" }

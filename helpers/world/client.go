@@ -178,6 +178,16 @@ func DeletesLose(precondition string) World {
 	})
 }
 
+// EvictionsLoseTheirPreconditions takes the options of the delete out of evictions.
+var EvictionsLoseTheirPreconditions = New("the client drops the deleteOptions of its evictions", func(l *lab.Lab) {
+	editBody(l, evictions, "the client dropped the deleteOptions", func(o object) { delete(o, "deleteOptions") })
+})
+
+// CreatesAreReal takes the dryRun parameter out of creates.
+var CreatesAreReal = New("a library's create knows no dry run", func(l *lab.Lab) {
+	editQuery(l, creates, "no longer a dry run", func(query url.Values) { query.Del("dryRun") })
+})
+
 // DeletesTakeForNone takes a resourceVersion of the given text out of the preconditions of deletes.
 func DeletesTakeForNone(text string) World {
 	quoted := strconv.Quote(text)
