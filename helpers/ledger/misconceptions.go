@@ -42,6 +42,7 @@ func misconceptions() []misconception {
 		{33, "the resourceVersion is optional in a replace; or it is mandatory", ""},
 		{35, "a token that is newer than the object gets in", ""},
 		{36, "a resourceVersion in a manifest is inert", ""},
+		{37, "a create that is refused is answered with a 4xx", ""},
 		{38, "a PUT creates what is missing; or it never does", ""},
 		{39, "a delete that was answered with 200 means that the object is gone", ""},
 		{40, "Forbidden in the text means a missing permission", ""},
@@ -61,6 +62,7 @@ func misconceptions() []misconception {
 		{60, "410 will pass if I try again", ""},
 		{61, "504 means that the server is overloaded", ""},
 		{62, "a read is always current", ""},
+		{63, "a list with a resourceVersion is a list of that moment", ""},
 		{64, "a continue token lives as long as I page", ""},
 		{65, "what a resourceVersion means on reading comes from Kubernetes, whatever the store", ""},
 		{66, "to put my own answer into the informer's store makes it current", ""},
@@ -78,8 +80,11 @@ func misconceptions() []misconception {
 			"it would take an aggregated apiserver with a fault of its own"},
 		{80, "restarting the client clears a conflict that the server causes",
 			"nobody has reported a way to make it happen with one apiserver and one etcd"},
+		{81, "the options of a delete may stand in its query or in its body, and they add up", ""},
 		{84, "a webhook that lists first keeps a value unique", ""},
 		{100, "one request is one admission review, and what was reviewed is stored", ""},
 		{101, "a webhook may write the object that it judges", ""},
+		{109, "a dry run answers with what would be stored, number included", ""},
+		{115, "a scale is another object, with a version of its own", ""},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
@@ -177,6 +178,16 @@ func DeletesLose(precondition string) World {
 	})
 }
 
+// EvictionsLoseTheirPreconditions takes the options of the delete out of evictions.
+var EvictionsLoseTheirPreconditions = New("the client drops the deleteOptions of its evictions", func(l *lab.Lab) {
+	editBody(l, evictions, "the client dropped the deleteOptions", func(o object) { delete(o, "deleteOptions") })
+})
+
+// CreatesAreReal takes the dryRun parameter out of creates.
+var CreatesAreReal = New("a library's create knows no dry run", func(l *lab.Lab) {
+	editQuery(l, creates, "no longer a dry run", func(query url.Values) { query.Del("dryRun") })
+})
+
 // DeletesTakeForNone takes a resourceVersion of the given text out of the preconditions of deletes.
 func DeletesTakeForNone(text string) World {
 	quoted := strconv.Quote(text)
@@ -237,6 +248,41 @@ var CreatesAreApplies = New("the client applies the object when it creates it", 
 		setQuery(q, func(query url.Values) { query.Set("force", "true") })
 	})
 })
+
+// ALibraryCreatesWhatIsMissing sends the replaces and applies of one resource as creates.
+func ALibraryCreatesWhatIsMissing(resource string) World {
+	return New("the client's library creates "+resource+" that it does not find", func(l *lab.Lab) {
+		when := func(c *wire.Call) bool {
+			return (replaces(c) || applies(c)) && strings.HasPrefix(c.Path, resource+"/")
+		}
+		editHead(l, when, "made a create", func(q *http.Request) {
+			q.Method = http.MethodPost
+			q.URL.Path = path.Dir(q.URL.Path)
+			q.Header.Set("Content-Type", "application/json")
+		})
+	})
+}
+
+// ALibrarySaysNotOlderThan adds the match to lists with a limit that have a number and no match.
+var ALibrarySaysNotOlderThan = New("a library says NotOlderThan wherever a list has a number and a limit",
+	func(l *lab.Lab) {
+		when := func(c *wire.Call) bool {
+			version, match := c.Query.Get("resourceVersion"), c.Query.Get("resourceVersionMatch")
+			return c.Query.Get("limit") != "" && isNumber(version) && version != "0" && match == ""
+		}
+		editQuery(l, when, "NotOlderThan was added", func(query url.Values) {
+			query.Set("resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan))
+		})
+	})
+
+// WritesAreValidated sets the fieldValidation of replaces.
+func WritesAreValidated(mode string) World {
+	return New("the client's library sends every replace with fieldValidation="+mode, func(l *lab.Lab) {
+		editQuery(l, replaces, "with fieldValidation="+mode, func(query url.Values) {
+			query.Set("fieldValidation", mode)
+		})
+	})
+}
 
 // EveryApplyIsForced sets force in every apply.
 var EveryApplyIsForced = New("every apply is forced", func(l *lab.Lab) {

@@ -32,6 +32,11 @@ var DryRunsAreReal = New("a proxy strips the dryRun parameter from writes", func
 	editQuery(l, when, "no longer a dry run", func(query url.Values) { query.Del("dryRun") })
 })
 
+// AProxyDropsTheQueryOfDeletes takes all parameters out of deletes.
+var AProxyDropsTheQueryOfDeletes = New("a proxy drops the query of deletes", func(l *lab.Lab) {
+	editHead(l, deletes, "without its query", func(q *http.Request) { q.URL.RawQuery = "" })
+})
+
 // AProxyStripsTheRevision takes the resourceVersion parameters out of reads.
 var AProxyStripsTheRevision = New("a proxy strips the resourceVersion parameter from reads", func(l *lab.Lab) {
 	when := func(c *wire.Call) bool { return reads(c) && c.Query.Get("resourceVersion") != "" }
@@ -44,6 +49,12 @@ var AProxyStripsTheRevision = New("a proxy strips the resourceVersion parameter 
 // ZeroAsksForTheNewest takes the resourceVersion "0" out of reads.
 var ZeroAsksForTheNewest = New(`a read with "0" is taken for one without a number`, func(l *lab.Lab) {
 	when := func(c *wire.Call) bool { return c.Query.Get("resourceVersion") == "0" }
+	editQuery(l, when, `"0" was taken out`, func(query url.Values) { query.Del("resourceVersion") })
+})
+
+// ALimitCountsForTheCacheToo takes the resourceVersion "0" out of lists with a limit of 1.
+var ALimitCountsForTheCacheToo = New("a list from the cache has a limit like any other", func(l *lab.Lab) {
+	when := func(c *wire.Call) bool { return c.Query.Get("resourceVersion") == "0" && c.Query.Get("limit") == "1" }
 	editQuery(l, when, `"0" was taken out`, func(query url.Values) { query.Del("resourceVersion") })
 })
 
