@@ -88,12 +88,15 @@ func (l *Lab) open() {
 	l.ctx, cancel = context.WithTimeoutCause(l.ctx, lessonLimit,
 		fmt.Errorf("the lesson did not get on within %v", lessonLimit))
 	l.Cleanup(func() { cancel() })
-	// The namespace is a setting of the stage, not a step of the lesson: it is made off the tape.
-	cfg := l.session.control.Admin()
-	setup := &Client{lab: l, who: "", kind: Namespace, config: cfg}
-	_, err := setup.TryCreate(l.Namespace)
-	l.Step(err, "creating the namespace "+l.Namespace)
+	l.makeNamespace()
 	l.Wire.Tape().Forget()
+}
+
+// makeNamespace makes the namespace of the lesson. That is a setting of the stage, not a step of the lesson, so it is
+// not on the tape.
+func (l *Lab) makeNamespace() {
+	_, err := l.quiet().Of(Namespace).TryCreate(l.Namespace)
+	l.Step(err, "creating the namespace "+l.Namespace)
 }
 
 // Session is the control plane of the lab, started if it was not yet.

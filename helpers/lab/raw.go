@@ -49,8 +49,7 @@ func (c *Client) Path(name string) string {
 	return p
 }
 
-// getOnce reads with a query of the caller's own, without the retries of client-go.
-func (c *Client) getOnce(name, query string) error {
-	_, err := c.TryRaw(http.MethodGet, c.Path(name), query, nil)
-	return err
+// TryGetOnce reads with a query of the caller's own, without the retries of client-go.
+func (c *Client) TryGetOnce(name, query string) ([]byte, error) {
+	return c.TryRaw(http.MethodGet, c.Path(name), query, nil)
 }

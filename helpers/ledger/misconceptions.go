@@ -82,9 +82,15 @@ func misconceptions() []misconception {
 			"nobody has reported a way to make it happen with one apiserver and one etcd"},
 		{81, "the options of a delete may stand in its query or in its body, and they add up", ""},
 		{84, "a webhook that lists first keeps a value unique", ""},
+		{95, "the same resourceVersion means the same content", ""},
+		{96, "an accepted CustomResourceDefinition is in force, and Established says so", ""},
+		{97, "each version of an object has a token and a life of its own", ""},
 		{100, "one request is one admission review, and what was reviewed is stored", ""},
 		{101, "a webhook may write the object that it judges", ""},
 		{109, "a dry run answers with what would be stored, number included", ""},
 		{115, "a scale is another object, with a version of its own", ""},
+		{118, "objects are converted when the definition is", ""},
+		{119, "the same content is no write, so a rotated key cannot reach it", ""},
+		{121, "resourceVersion order is commit order on every store", "it takes a store that draws a number before it commits; etcd gives it at the commit (RV7)"},
 	}
 }

@@ -54,10 +54,12 @@ func TestTheIDOfATestIsInItsName(t *testing.T) {
 
 func TestATapeHasTwoOrders(t *testing.T) {
 	tape := Tape{
-		Calls:    []Call{{Who: "writer", Verb: "PUT", Path: "configmaps/shelf", Done: true, Code: 409, Reason: "Conflict"}},
-		Requests: []Request{{Method: Txn, Key: "/registry/a", Executed: 2}, {Method: Range, Key: "/registry/a", Executed: 1}, {}},
+		Calls: []Call{{Who: "writer", Verb: "PUT", Path: "configmaps/shelf", Done: true, Code: 409, Reason: "Conflict"}},
+		Requests: []Request{{Method: Txn, Key: "/registry/a", Executed: 2}, {Method: Range, Key: "/registry/a", Executed: 1},
+			{}},
 		Steps: []Step{
-			{Kind: Sent}, {Kind: Asked}, {Kind: Asked, N: 1}, {Kind: Replied, N: 1}, {Kind: Answered}, {Kind: Remarked, Text: "so"},
+			{Kind: Sent}, {Kind: Asked}, {Kind: Asked, N: 1}, {Kind: Replied, N: 1}, {Kind: Answered},
+			{Kind: Remarked, Text: "so"},
 		},
 		Dropped: 3,
 	}
