@@ -86,6 +86,7 @@ var book = lesson.Book{
 			{Title: "replace and retry", Lessons: "OT4 OT5 OT5b OT6 OT6b OT6c OT6d OT7 OT28"},
 			{Title: "patch and ownership", Lessons: "OT8 OT8b OT9 OT9b OT29 OT10 OT10b OT10c OT30 OT31 OT11 OT12 OT12b"},
 			{Title: "status", Lessons: "OT13 OT14 OT15"},
+			{Title: "which door lets through what", Lessons: "OT100 OT101 OT102 OT103"},
 			{Title: "caches", Lessons: "OT16 OT16b OT16c OT16d OT40 OT41 OT17"},
 			{Title: "telling errors apart", Lessons: "OT20 OT21 OT21d OT24"},
 			{Title: "answers that get lost", Lessons: "OT21b OT21c OT22 OT23 OT23b OT23c"},

@@ -50,6 +50,7 @@ func misconceptions() []misconception {
 		{45, "every object has a generation", ""},
 		{46, "the status has a version of its own", ""},
 		{47, "200 means that it was stored", ""},
+		{49, "metadata rides along with a write of the status", ""},
 		{50, "the same tool is the same owner of a field", ""},
 		{51, "a manager cannot conflict with its own name", ""},
 		{52, "force settles a conflict once; leaving a field out leaves it alone", ""},
@@ -68,6 +69,7 @@ func misconceptions() []misconception {
 		{68, "a create that timed out created nothing", ""},
 		{69, "AlreadyExists is the end", ""},
 		{70, "409 has one meaning", ""},
+		{71, "403 while a namespace goes away means a missing right", ""},
 		{72, "the reason of a refusal says whether to repeat it", ""},
 		{73, "of two applies on the client's side the last wins", ""},
 		{74, "writers of one object need a lock", ""},
@@ -78,5 +80,6 @@ func misconceptions() []misconception {
 			"it would take an aggregated apiserver with a fault of its own"},
 		{80, "restarting the client clears a conflict that the server causes",
 			"nobody has reported a way to make it happen with one apiserver and one etcd"},
+		{103, "an eviction is one atomic check-and-delete", ""},
 	}
 }
