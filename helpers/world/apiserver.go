@@ -327,3 +327,20 @@ var StatusPutsTheSpec = New("the transaction of a Deployment's /status puts the 
 			}
 		})
 	})
+
+// EvictionsSpendNoBudget puts a budget that an eviction counts down with as many disruptions as before.
+var EvictionsSpendNoBudget = New("an eviction does not count its budget down", func(l *lab.Lab) {
+	counted := func(r *wire.Request) bool { return isUpdate(r) && strings.Contains(r.Key, "/poddisruptionbudgets/") }
+	editPut(l, counted, "not counted down", func(put *pb.PutRequest) {
+		value, err := lab.EditStored(put.Value, func(o object) {
+			status := part(o, "status")
+			allowed, _ := status["disruptionsAllowed"].(int64)
+			if len(part(status, "disruptedPods")) > 0 {
+				status["disruptionsAllowed"] = allowed + 1
+			}
+		})
+		if err == nil {
+			put.Value = value
+		}
+	})
+})
