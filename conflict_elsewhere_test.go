@@ -42,7 +42,7 @@ func (a answers) expect(request string, err error, want lab.Refusal, next string
 // accepted stands for an answer that is no refusal.
 var accepted = lab.Refusal{Code: http.StatusOK}
 
-func TestCF30_403IsMoreThanAMissingRight(t *testing.T) {
+func TestCF30_AForbiddenRequestMayLackNoRight(t *testing.T) {
 	const terminating = string(corev1.NamespaceTerminatingCause) + " metadata.namespace"
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF30", From: "+",
@@ -102,7 +102,7 @@ func TestCF30_403IsMoreThanAMissingRight(t *testing.T) {
 	})
 }
 
-func TestCF31_404And405NameMoreThanTheObject(t *testing.T) {
+func TestCF31_WhatIsNotFoundMayBeMoreThanTheObject(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF31", From: "+",
 		Says: "404 can mean the namespace, the subresource or the whole API instead of the object, and 405 a verb that " +
@@ -113,7 +113,8 @@ func TestCF31_404And405NameMoreThanTheObject(t *testing.T) {
 		FalseIf: world.NamespacesAreProvisioned.Shows(`create in a missing namespace was accepted`),
 		AlsoFalseIf: []world.World{
 			world.GoesToTheObject("status").Shows(`GET of a subresource it lacks was accepted`),
-			world.RefusalsAreAbout("configmaps").Shows(`create in a missing namespace was refused: 404 NotFound about configmaps`),
+			world.RefusalsAreAbout("configmaps").Shows(
+				`create in a missing namespace was refused: 404 NotFound about configmaps`),
 		},
 		Read:    source.Decl("k8s.io/apimachinery/pkg/api/errors", "NewGenericServerResponse"),
 		Answers: "#71",
@@ -276,5 +277,113 @@ func TestCF33_ABindingsConflictIsNotAboutTheToken(t *testing.T) {
 		of.expect("a binding of a Pod that is going", bind("going", ""),
 			conflict("pods/binding", "is being deleted"), "let go")
 		of.table.End()
+	})
+}
+
+func TestCF34_AServersErrorMayBeYourOwn(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF34", From: "+",
+		Says: "500 without a reason can be the client's own mistake: a token that is no number, a patch that does not fit " +
+			"its schema; nothing is written",
+		Why: "A client that repeats every 5xx repeats this one for ever. The same mistake is 400 in a list and 409 in a " +
+			"delete",
+		Do:      "Give up on a 500 that has no reason and comes back unchanged.",
+		FalseIf: world.WhatIsNoNumberIsNoToken.Shows(`replace, token abc was accepted`),
+		AlsoFalseIf: []world.World{
+			world.EveryPatchIsAMergePatch.Shows(`apply of an unknown field was accepted`),
+			world.RefusalsBecome(http.StatusInternalServerError, http.StatusBadRequest, metav1.StatusReasonBadRequest).
+				Shows(`replace, token abc was refused: 400 BadRequest`),
+		},
+		Read:    source.Decl("k8s.io/apiserver/pkg/endpoints/handlers/responsewriters", "ErrorToAPIStatus"),
+		Answers: "#72",
+	}, func(l *lab.Lab) {
+		shelf := l.Create("shelf", "color=red")
+		deployment := l.Of(lab.Deployment).Create("shelf")
+		object := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf"%s},%s}`
+		const template = `{"spec":{"template":{"spec":{"containers":[%s]}}}}`
+		own := lab.Refusal{Code: http.StatusInternalServerError, Causes: lab.NoCauses}
+		bad := lab.Refusal{Code: http.StatusBadRequest, Reason: metav1.StatusReasonBadRequest}
+		stale := lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict}
+		path, all := l.Path("shelf"), l.Path("")
+		apply, strategic := string(types.ApplyPatchType), string(types.StrategicMergePatchType)
+		of := answers{l, l.Table("request", "answer", "kind, cause", "mistake")}
+		const abc = `{"preconditions":{"resourceVersion":"abc"}}`
+		for _, c := range []struct {
+			request, verb, path, query, format, body string
+			want                                     lab.Refusal
+			mistake                                  string
+		}{
+			{"replace, token abc", "PUT", path, "", "",
+				fmt.Sprintf(object, `,"resourceVersion":"abc"`, `"data":{}`), own, "token"},
+			{"GET, resourceVersion abc", "GET", path, "resourceVersion=abc", "", "", own, "token"},
+			{"watch, resourceVersion abc", "GET", all, "watch=true&resourceVersion=abc", "", "", own, "token"},
+			{"list, resourceVersion abc", "GET", all, "resourceVersion=abc", "", "", bad, "token"},
+			{"delete, token abc", "DELETE", path, "", "", abc, stale, "token"},
+			{"apply of an unknown field", "", path, "force=true&fieldManager=ann", apply,
+				fmt.Sprintf(object, "", `"datta":{}`), own, "name"},
+			{"apply of a wrong type", "", path, "force=true&fieldManager=ann", apply,
+				fmt.Sprintf(object, "", `"data":{"size":5}`), own, "type"},
+			{"patch with an unknown directive", "", path, "", strategic, `{"$patch":"none"}`, own, "directive"},
+			{"patch of a list without its key", "", l.Of(lab.Deployment).Path("shelf"), "", strategic,
+				fmt.Sprintf(template, `{"image":"registry.example/shelf:2"}`), own, "key"},
+		} {
+			var body []byte
+			if c.body != "" {
+				body = []byte(c.body)
+			}
+			var err error
+			if c.format != "" {
+				_, err = l.TryPatchAt(c.path, c.query, types.PatchType(c.format), body)
+			} else {
+				_, err = l.TryRaw(c.verb, c.path, c.query, body)
+			}
+			of.expect(c.request, err, c.want, c.mistake)
+		}
+		of.table.End()
+		l.Equal("version of the ConfigMap's key", l.KV(shelf).Version, 1)
+		l.Equal("version of the Deployment's key", l.KV(deployment).Version, 1)
+	})
+}
+
+func TestCF35_AnOvertakenEvictionOfAnUnreadyPodBlamesTheBudget(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "CF35", From: "+",
+		Says: "an eviction of an unready Pod asks no budget when enough others are healthy; if the Pod changes meanwhile, " +
+			"it is refused with 429 and the Pod stays",
+		Why: "The cause DisruptionBudget and its text blame a budget that has not moved. It is a conflict: the eviction " +
+			"was pinned to the unready version",
+		Do:      "Send the eviction again after its Retry-After.",
+		FalseIf: world.EtcdIgnoresTheCompare.Shows(`an eviction that a Pod's becoming ready overtakes was accepted`),
+		AlsoFalseIf: []world.World{
+			world.EveryRefusalIsAConflict.Shows(`becoming ready overtakes was refused: 409`),
+		},
+		Read:    source.Decl("k8s.io/kubernetes/pkg/registry/core/pod/storage", "addConditionAndDeletePod"),
+		Answers: "#103",
+	}, func(l *lab.Lab) {
+		l.RunningPods("shelf", "other")
+		l.SetReady("shelf", "False")
+		l.SetReady("other", "False")
+		budget := l.Of(lab.PodDisruptionBudget).Create("budget")
+		l.AllowDisruptions("budget", 0)
+		version := l.KV(budget).Version
+
+		raced := l.Race(lab.Pod.KeyOf(l.Namespace, "shelf"), func() error { return l.TryEvict("shelf", "") }, func() {
+			l.Rival().SetReady("shelf", "True")
+		})
+		refusal := l.Refused(raced, "an eviction that a Pod's becoming ready overtakes", lab.Refusal{
+			Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests,
+			Causes: []string{string(policyv1.DisruptionBudgetCause)},
+		})
+		l.Expect(l.Exists(l.Of(lab.Pod).New("shelf")), "the Pod stays", "the Pod is gone")
+		alone := l.TryEvict("other", "")
+		l.Accepted(alone, "an eviction of an unready Pod that nobody else writes")
+		l.Expect(!l.Exists(l.Of(lab.Pod).New("other")), "the Pod goes", "the Pod is still there")
+		l.Equal("writes to the budget", l.KV(budget).Version-version, 0)
+
+		table := l.Table("eviction of an unready Pod, budget 0", "answer", "cause", "the Pod")
+		table.Row("the Pod becomes ready meanwhile", refusal.CodeAndReason(), refusal.Cause(), "stays")
+		table.Row("nobody else writes", lab.AnswerLine(alone), "", "goes")
+		table.End()
+		l.Say("The refusal's cause says: %s", lab.Causes(raced)[0].Message)
 	})
 }

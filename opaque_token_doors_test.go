@@ -163,8 +163,8 @@ func keyAt(l *lab.Lab, key string) lab.KeyValue {
 	return kv
 }
 
-const doorLegend = "rv: a new resourceVersion, and one write to storage. gen: generation grew by one. -: answered with " +
-	"200, but nothing moved and nothing was written. *: written, but the part sent is not stored."
+const doorLegend = "rv: a new resourceVersion, and one write to storage. gen: generation grew by one. -: answered " +
+	"with 200, but nothing moved and nothing was written. *: written, but the part sent is not stored."
 
 // matrix tries each part of each of the rooms at one door, and compares the cells with those of a table.
 func matrix(l *lab.Lab, door string, rows []doorRow) {
@@ -230,8 +230,9 @@ func TestOT100_StatusKeepsTheSpecAndMostlyTakesMetadata(t *testing.T) {
 			{"finalizers", [7]string{rv, rv, rv, rv, rv, rv, no}},
 			{"owner references", [7]string{rv, no, rv, rv, rv, rv, no}},
 		})
-		l.Say("Of two parts sent at once the cell names those that are stored, by one write. A Shelf is a custom resource. Generation " +
-			"never moves here. A Deployment's status door keeps the labels, a Pod's the owner references.")
+		l.Say("Of two parts sent at once the cell names those that are stored, by one write. A Shelf is a custom " +
+			"resource. Generation never moves here. A Deployment's status door keeps the labels, a Pod's the owner " +
+			"references.")
 	})
 }
 
@@ -401,8 +402,8 @@ func TestOT103_ADoorOfItsOwnWritesWhatTheObjectRefuses(t *testing.T) {
 	})
 }
 
-// furtherDoor is a subresource that writes one field of spec, and what becomes of it. In the body, NAME and DOOR stand for
-// the name of the object and the subresource.
+// furtherDoor is a subresource that writes one field of spec, and what becomes of it. In the body, NAME and DOOR stand
+// for the name of the object and the subresource.
 type furtherDoor struct {
 	kind                  lab.Kind
 	door, field           string
@@ -445,7 +446,7 @@ func (d furtherDoor) pass(l *lab.Lab, objects *lab.Client, name string) string {
 	before, body := objects.Peek(name), strings.NewReplacer("NAME", name, "DOOR", d.door).Replace(d.body)
 	var err error
 	if path := objects.Path(name) + "/" + d.door; d.verb == http.MethodPatch {
-		_, err = objects.TryPatchAt(path, types.StrategicMergePatchType, []byte(body))
+		_, err = objects.TryPatchAt(path, "", types.StrategicMergePatchType, []byte(body))
 	} else {
 		_, err = objects.TryRaw(d.verb, path, "", []byte(body))
 	}

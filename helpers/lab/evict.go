@@ -20,15 +20,23 @@ var PodDisruptionBudget = Kind{
 
 // RunningPods makes Pods that run, as their status says, and that budgets select.
 func (l *Lab) RunningPods(names ...string) {
-	pods := l.quiet().Of(Pod)
 	defer l.Wire.Tape().Pause()()
+	pods := l.quiet().Of(Pod)
 	for _, name := range names {
 		pod := pods.New(name)
 		pod.SetLabels(map[string]string{"app": "shelf"})
 		pods.CreateObject(pod)
-		pods.Sub("status").Patch(name, types.MergePatchType,
-			`{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`)
+		pods.Sub("status").Patch(name, types.MergePatchType, podStatus("True"))
 	}
+}
+
+// SetReady has the status of a Pod say that it runs and whether it is ready: "True" or "False".
+func (c *Client) SetReady(pod, ready string) {
+	c.Of(Pod).Sub("status").Patch(pod, types.MergePatchType, podStatus(ready))
+}
+
+func podStatus(ready string) string {
+	return fmt.Sprintf(`{"status":{"phase":"Running","conditions":[{"type":"Ready","status":%q}]}}`, ready)
 }
 
 // AllowDisruptions has the status of a PodDisruptionBudget say that so many Pods may be evicted, as its controller

@@ -18,8 +18,8 @@ func (c *Client) TryRaw(verb, path, query string, body []byte) ([]byte, error) {
 }
 
 // TryPatchAt sends a patch to a path of the API, as [Client.TryRaw] does.
-func (c *Client) TryPatchAt(path string, format types.PatchType, body []byte) ([]byte, error) {
-	return c.send(http.MethodPatch, path, "", string(format), body)
+func (c *Client) TryPatchAt(path, query string, format types.PatchType, body []byte) ([]byte, error) {
+	return c.send(http.MethodPatch, path, query, string(format), body)
 }
 
 func (c *Client) send(verb, path, query, format string, body []byte) ([]byte, error) {

@@ -562,3 +562,9 @@ func BindingsLose(field string) World {
 		dropMeta(l, to("binding"), "the "+field+" was taken out", field)
 	})
 }
+
+// WhatIsNoNumberIsNoToken takes a token that is no number out of a replace.
+var WhatIsNoNumberIsNoToken = New("a library drops a token that is no number", func(l *lab.Lab) {
+	when := func(c *wire.Call) bool { return replaces(c) && withToken(c) && !isNumber(c.Token) }
+	dropToken(l, when, tokenDropped)
+})

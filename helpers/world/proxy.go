@@ -121,7 +121,7 @@ func alsoWrites(l *lab.Lab, when which, what string, other func(path string) str
 				sent[name] = value
 			}
 		}
-		now, err := l.As("server").TryPatchAt(other(q.URL.Path), types.MergePatchType, marshal(object{what: sent}))
+		now, err := l.As("server").TryPatchAt(other(q.URL.Path), "", types.MergePatchType, marshal(object{what: sent}))
 		if err == nil {
 			setMeta(o, "resourceVersion", meta(decode(now), "resourceVersion"))
 		}
