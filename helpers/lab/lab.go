@@ -9,6 +9,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/client-go/rest"
 
 	"modrev/helpers/controlplane"
 	"modrev/helpers/record"
@@ -121,6 +122,15 @@ func (l *Lab) AsUser(user string, groups ...string) *Client {
 	cfg, err := l.session.control.AddUser(user, groups...)
 	l.Step(err, "adding the user "+user)
 	return &Client{lab: l, who: user, kind: ConfigMap, config: cfg}
+}
+
+// Stranger is a client without a certificate: one that sends a bearer token which nobody has given out, or, with an
+// empty token, nothing that says who it is.
+func (l *Lab) Stranger(token string) *Client {
+	l.open()
+	cfg := rest.AnonymousClientConfig(l.session.control.Admin())
+	cfg.BearerToken = token
+	return &Client{lab: l, who: "stranger", kind: ConfigMap, config: cfg}
 }
 
 // AtSecondAPIServer is a client of a second kube-apiserver that works over the same etcd. It is started

@@ -397,3 +397,56 @@ var ObjectsAreStoredWithANumber = New("objects are stored with a resourceVersion
 		}
 	})
 })
+
+// EveryUpdateRaisesTheGeneration puts objects of Kubernetes' own kinds with a generation that has grown by one.
+var EveryUpdateRaisesTheGeneration = New("every update raises the generation, whatever it changes", func(l *lab.Lab) {
+	editPut(l, isUpdate, "the generation was raised", func(put *pb.PutRequest) {
+		value, err := lab.EditStored(put.Value, func(o object) {
+			if n, ok := part(o, "metadata")["generation"].(int64); ok {
+				now := stored(l, string(put.Key))
+				old, _, err := lab.DecodeStored(now.Value)
+				if err == nil && old.Generation == n {
+					setMeta(o, "generation", n+1)
+				}
+			}
+		})
+		if err == nil {
+			put.Value = value
+		}
+	})
+})
+
+// StatusPutsTheSpec has what a replace of the /status of a Deployment puts into etcd carry the spec that was sent.
+var StatusPutsTheSpec = New("the transaction of a Deployment's /status puts the spec that was sent, too",
+	func(l *lab.Lab) {
+		var sent sync.Map // a spec by the name of its object
+		about := func(c *wire.Call) bool { return strings.HasPrefix(c.Path, "deployments/") && toStatus(c) }
+		editBody(l, about, "its spec will be stored", func(o object) { sent.Store(meta(o, "name"), o["spec"]) })
+		deployments := func(r *wire.Request) bool { return isUpdate(r) && strings.Contains(r.Key, "/deployments/") }
+		editPut(l, deployments, "put with the spec that was sent", func(put *pb.PutRequest) {
+			spec, ok := sent.LoadAndDelete(path.Base(string(put.Key)))
+			if !ok {
+				return
+			}
+			if value, err := lab.EditStored(put.Value, func(o object) { o["spec"] = spec }); err == nil {
+				put.Value = value
+			}
+		})
+	})
+
+// EvictionsSpendNoBudget puts a budget that an eviction counts down with as many disruptions as before.
+var EvictionsSpendNoBudget = New("an eviction does not count its budget down", func(l *lab.Lab) {
+	counted := func(r *wire.Request) bool { return isUpdate(r) && strings.Contains(r.Key, "/poddisruptionbudgets/") }
+	editPut(l, counted, "not counted down", func(put *pb.PutRequest) {
+		value, err := lab.EditStored(put.Value, func(o object) {
+			status := part(o, "status")
+			allowed, _ := status["disruptionsAllowed"].(int64)
+			if len(part(status, "disruptedPods")) > 0 {
+				status["disruptionsAllowed"] = allowed + 1
+			}
+		})
+		if err == nil {
+			put.Value = value
+		}
+	})
+})
