@@ -59,6 +59,7 @@ func misconceptions() []misconception {
 		{56, "the object changed, so its content did", ""},
 		{57, "a watch without a number delivers only what comes; with 0, all from the beginning", ""},
 		{58, "go on from the largest number among the items", ""},
+		{59, "an error of a watch comes as an HTTP status", ""},
 		{60, "410 will pass if I try again", ""},
 		{61, "504 means that the server is overloaded", ""},
 		{62, "a read is always current", ""},
@@ -81,7 +82,12 @@ func misconceptions() []misconception {
 		{80, "restarting the client clears a conflict that the server causes",
 			"nobody has reported a way to make it happen with one apiserver and one etcd"},
 		{81, "the options of a delete may stand in its query or in its body, and they add up", ""},
+		{82, "DELETED means that the object is gone, and shows its latest state", ""},
+		{87, "an informer reports a delete before it reports the next object of that name", ""},
+		{105, "an informer begins with a list", ""},
+		{106, "a bookmark is an object, and comes every minute", ""},
 		{109, "a dry run answers with what would be stored, number included", ""},
 		{115, "a scale is another object, with a version of its own", ""},
+		{127, "watches of all kinds are alike, and an object is deleted by a request", ""},
 	}
 }
