@@ -31,8 +31,8 @@ func TestOT60_AnExpiredWatchIsAnsweredWith200(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT60", From: "D2 paragraph 5; +",
 		Says: "a watch from an expired number is answered with 200; the 410 comes as an ERROR event in the stream",
-		Why: "a client that looks at the status of the answer takes the watch for a good one, decodes a Status as its " +
-			"object, and starts again from the same number",
+		Why: "a client that looks at the status code alone decodes a Status as its object, or watches again from the same " +
+			"number",
 		Do:      "Handle ERROR events; on 410, list again, then watch.",
 		FalseIf: world.AProxyListsBeforeItWatches.Shows(`a watch from an expired number was refused: 410 Expired`),
 		AlsoFalseIf: []world.World{
@@ -101,9 +101,8 @@ func eventsIn(l *lab.Lab, stream []byte) (events []string) {
 func TestOT61_DELETEDMayMeanThatItLeftTheSelection(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT61", From: "+",
-		Says: "DELETED from a watch with a selector means that the object has left the selection, gone or not",
-		Why: "a controller that tears down what belongs to the object on DELETED does so for one that only changed a " +
-			"label; ADDED may be an old object that came back",
+		Says:    "DELETED from a watch with a selector means that the object has left the selection, gone or not",
+		Why:     "a controller that cleans up on DELETED does so for what only lost a label; ADDED may be an old object",
 		Do:      "Read the object live before you clean up after a DELETED.",
 		FalseIf: world.LosingALabelIsTheEnd.Shows(`a read of shelf after DELETED was refused: 404`),
 		AlsoFalseIf: []world.World{
@@ -297,9 +296,8 @@ func TestOT61b_TheObjectOfADELETEDIsOldContentUnderANewNumber(t *testing.T) {
 		gone := watch.Next().Object
 		_, replace := l.TryReplace(gone)
 		_, create := l.TryCreateObject(gone)
-		l.Say("The rival's blue is lost. Once shelf is really deleted, a replace with the object of that DELETED is %s, "+
-			"and a "+
-			"create with it is %s: it carries a number (CF20).", lab.AnswerLine(replace), lab.AnswerLine(create))
+		l.Say("The rival's blue is lost. After a real delete, the object of the DELETED is no use either: a replace is "+
+			"%s, a create %s (CF20).", lab.AnswerLine(replace), lab.AnswerLine(create))
 		l.Refused(replace, "a replace of what is deleted", lab.Refusal{Code: 404, Reason: metav1.StatusReasonNotFound})
 		l.Refused(create, "a create with the object of the event", lab.Refusal{Code: 500})
 	})
@@ -515,8 +513,8 @@ func TestOT64_ABookmarkIsANumberAndNoObject(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT64", From: "+",
 		Says: "a bookmark is a number and no object: it tells a watch that sees nothing how far the resource has come",
-		Why: "its object has a kind and a resourceVersion, and nothing else to decode; it comes about two seconds before " +
-			"the watch ends, and none is promised",
+		Why: "its object has a kind and a resourceVersion, and no name; it comes about two seconds before the end, and " +
+			"none is promised",
 		Do:      "Keep the number of a bookmark, and use nothing else of it.",
 		FalseIf: world.AProxyDropsSelectors.Shows(`the first event is ADDED other`),
 		AlsoFalseIf: []world.World{
@@ -557,8 +555,7 @@ func TestOT64_ABookmarkIsANumberAndNoObject(t *testing.T) {
 		l.Equal("the first event from the bookmark on", first.ResourceVersion, fence.GetResourceVersion())
 		require.NoError(l, second.Wait(), "watching for a second")
 		l.Say("The watch is for l=1, and began at %s. other, without that label, was created at %s. A watch from the "+
-			"bookmark "+
-			"begins with %s. A watch of one second ended without a bookmark, and without an error.",
+			"bookmark begins with %s. A watch of one second ended without a bookmark, and without an error.",
 			from, other.GetResourceVersion(), first.Name)
 		l.Equal("the events of a watch of one second", eventsIn(l, short), []string(nil))
 	})
@@ -569,8 +566,8 @@ func TestOT67_ADDEDDoesNotMeanCreated(t *testing.T) {
 		ID: "OT67", From: "+",
 		Says: "a watch without a number, or from 0, begins with an ADDED for each object that is there, in no order of " +
 			"numbers",
-		Why: "ADDED does not mean created, and the last of these numbers is no place to resume from: what is known, or " +
-			"gone, would be told again",
+		Why: "ADDED does not mean created; and the last of these numbers is no place to resume from, as old events come " +
+			"again",
 		Do:      "Watch from the number of a list if you want only what comes.",
 		FalseIf: world.WatchesSendNoInitialEvents.Shows(`what a watch without a number tells is empty`),
 		AlsoFalseIf: []world.World{
@@ -612,8 +609,7 @@ func TestOT67_ADDEDDoesNotMeanCreated(t *testing.T) {
 		}
 		table.End()
 		l.Say("b was created first, then brief, then a; brief is deleted. The list is at %s. a, at %s, comes before b, at "+
-			"%s: "+
-			"names are in order, numbers are not. b is the last that the first two watches begin with.",
+			"%s: names are in order, numbers are not. b is the last that the first two watches begin with.",
 			list.GetResourceVersion(), a.GetResourceVersion(), b.GetResourceVersion())
 	})
 }
