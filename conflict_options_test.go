@@ -273,9 +273,15 @@ func TestCF22_AMisspelledNameIsIgnored(t *testing.T) {
 			table.Row("DELETE "+what, l.Answered(), "left is "+left)
 			l.Equal("what a delete with "+what+" leaves", left, request.left)
 		}
+		held := createHeld(l.Client, "held")
+		_, err = l.TryRaw(http.MethodDelete, l.Path("held"), "fieldManager=bob", nil)
+		owner = l.OwnersOf(l.Peek("held"), "deletionTimestamp")
+		table.Row("DELETE ?fieldManager=bob, with a finalizer", l.Answered(), "deletionTimestamp is owned by "+owner)
+		l.Accepted(err, "a delete with ?fieldManager=bob of "+held.GetName())
+		l.Equal("the owner of deletionTimestamp", owner, "nobody")
 		table.End()
-		l.Say("A value that cannot be, such as dryRun=all, is refused. A delete has no parameter fieldValidation, so " +
-			"Strict does not help. No answer carried a warning.")
+		l.Say("A value that cannot be, such as dryRun=all, is refused. A delete has no parameters fieldValidation and " +
+			"fieldManager, so Strict does not help. No answer carried a warning.")
 		l.Equal("the number of warnings", len(*warnings), 0)
 	})
 }
@@ -340,7 +346,11 @@ func TestCF23_ALimitChangesWhatANumberMeans(t *testing.T) {
 			l.Equal(what+" with a limit", limited, row.limited)
 		}
 		table.End()
-		l.Say("With 0, the limit itself is ignored: limit=1 is answered with all three.")
+		watch, err := l.TryWatch(metav1.ListOptions{Limit: 1})
+		require.NoError(l, err, "watching with a limit")
+		first, second := watch.Next(), watch.Next()
+		l.Say("With 0, the limit itself is ignored: limit=1 is answered with all three. A watch ignores it, too.")
+		l.Equal("the events of a watch with a limit of 1", first.Name+", "+second.Name, "a, b")
 		l.Equal("a list at 0 with a limit of 1", m.list(metav1.ListOptions{ResourceVersion: "0", Limit: 1}), all)
 
 		page, err := l.TryList(metav1.ListOptions{Limit: 1})
@@ -393,8 +403,8 @@ func TestCF24_ATokenInTheQueryOfAWriteIsNone(t *testing.T) {
 		ID: "CF24", From: "+",
 		Says: "a replace, a patch and a create ignore a resourceVersion in their query; a delete takes it for a " +
 			"precondition",
-		Why: "one parameter has three meanings: in a read it says how old the answer may be, in a delete it is a " +
-			"precondition, in any other write nothing",
+		Why: "one parameter has three meanings: in a read, how old the answer may be; in a delete, a precondition; in " +
+			"another write, none",
 		Do:      "Put the token of a write into its body, in metadata.resourceVersion.",
 		FalseIf: world.TheQueryHoldsTheToken.Shows(`a replace with a stale token in its query was refused: 409`),
 		AlsoFalseIf: []world.World{
@@ -426,12 +436,14 @@ func TestCF24_ATokenInTheQueryOfAWriteIsNone(t *testing.T) {
 		row("POST ?resourceVersion=stale, of another")
 		l.Accepted(err, "a create with a token in its query")
 
-		answer, err := l.TryRaw(http.MethodGet, l.Path("shelf"), query+"&resourceVersionMatch=Exact", nil)
+		read, err := call{http.MethodGet, l.Path("shelf"), query + "&resourceVersionMatch=Exact", ""}.send(l)
 		require.NoError(l, err, "reading shelf with Exact")
-		var read lab.Object
-		require.NoError(l, read.UnmarshalJSON(answer), "decoding shelf")
 		row("GET ?resourceVersion=stale&resourceVersionMatch=Exact")
-		l.Equal("the color that a GET with Exact reads", lab.Field(&read, "color"), "green")
+		l.Equal("the color that a GET with Exact reads", lab.Field(read, "color"), "green")
+		read, err = call{http.MethodGet, l.Path("shelf"), "watch=true&labelSelector=l=none&timeoutSeconds=1", ""}.send(l)
+		require.NoError(l, err, "reading shelf with watch=true")
+		row("GET ?watch=true&labelSelector=l=none")
+		l.Equal("what a GET of one object with watch=true is answered with", read.GetKind(), "ConfigMap")
 
 		_, err = l.TryRaw(http.MethodDelete, l.Path("shelf"), query, nil)
 		l.Refused(err, "a delete with a stale token in its query", lab.Refusal{
@@ -444,8 +456,8 @@ func TestCF24_ATokenInTheQueryOfAWriteIsNone(t *testing.T) {
 		})
 		row("DELETE ?uid=another")
 		table.End()
-		l.Say("A GET knows no resourceVersionMatch: its number is a lower bound, and no GET reads the past. A list with " +
-			"Exact does (CF23). A delete reads its query only if it has no body (CF21).")
+		l.Say("A GET of one object knows its number, as a lower bound, and no other parameter: it does not match, select " +
+			"or watch. A list with Exact reads the past (CF23). A delete reads its query only if it has no body (CF21).")
 	})
 }
 

@@ -24,8 +24,8 @@ func TestOT70_ADryRunAnswersNewContentUnderTheOldNumber(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT70", From: "+",
 		Says: "a dry run answers with new content under the old resourceVersion: one token, two contents",
-		Why: "a preview looks unchanged if you compare tokens, and a cache that keeps it holds what was never stored; the " +
-			"uid and the name of a previewed create belong to nobody",
+		Why: "a preview looks unchanged if you compare tokens, and a cache that keeps it holds what was never stored, " +
+			"under a valid token",
 		Do:      "Show the answer to a dry run, and never keep or compare it.",
 		FalseIf: world.DryRunsAreReal.Shows(`the resourceVersion of a replace, as a dry run is \d+`),
 		AlsoFalseIf: []world.World{
@@ -56,6 +56,15 @@ func TestOT70_ADryRunAnswersNewContentUnderTheOldNumber(t *testing.T) {
 		table.Row("replace with the token before", l.Answered(), "", "")
 		l.Refused(err, "a dry run of a stale replace", lab.Stale(shelf))
 		l.Stored(shelf, "color=blue")
+
+		deployment := l.Of(lab.Deployment).Create("shelf", "replicas=1")
+		scaled, err := l.Of(lab.Deployment).TryPatchWith("shelf", types.MergePatchType, `{"spec":{"replicas":2}}`, dry)
+		require.NoError(l, err, "a patch of a Deployment as a dry run")
+		table.Row("merge patch of a Deployment", l.Answered(), scaled.GetResourceVersion(),
+			fmt.Sprintf("generation %d", scaled.GetGeneration()))
+		l.Equal("the generation of a Deployment, patched as a dry "+
+			"run,", scaled.GetGeneration(), deployment.GetGeneration()+1)
+		l.Equal("its resourceVersion", scaled.GetResourceVersion(), deployment.GetResourceVersion())
 
 		create := call{http.MethodPost, l.Path(""), "dryRun=All",
 			`{"metadata":{"generateName":"shelf-"},"data":{"color":"green"}}`}
@@ -232,8 +241,8 @@ func TestOT73_AnObjectHasOneNumberInEveryForm(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT73", From: "+",
 		Says: "an object has one resourceVersion in every form that you ask for, and a list has its own, even an empty one",
-		Why: "a client that keeps metadata only, or reads tables, can compare and send its tokens as any other; an empty " +
-			"list is a place to watch from",
+		Why: "a client that keeps metadata only, or reads tables, can compare and send its tokens; an empty list is a " +
+			"place to watch from",
 		Do:      "Watch from the number of the list, whatever its form and its items.",
 		FalseIf: world.ReadsShowTheVersionBefore.Shows(`the number of shelf as ConfigMap is \d+`),
 		AlsoFalseIf: []world.World{

@@ -337,8 +337,8 @@ type Watcher struct {
 	fault  func() error
 }
 
-// tryWatch starts a watch with options of the caller's own.
-func (c *Client) tryWatch(o metav1.ListOptions) (*Watcher, error) {
+// TryWatch starts a watch with options of the caller's own.
+func (c *Client) TryWatch(o metav1.ListOptions) (*Watcher, error) {
 	r, err := c.resource()
 	if err != nil {
 		return nil, err
@@ -372,7 +372,7 @@ func (c *Client) tryWatch(o metav1.ListOptions) (*Watcher, error) {
 
 // Watch starts a watch from a resourceVersion.
 func (c *Client) Watch(resourceVersion string) *Watcher {
-	w, err := c.tryWatch(metav1.ListOptions{ResourceVersion: resourceVersion})
+	w, err := c.TryWatch(metav1.ListOptions{ResourceVersion: resourceVersion})
 	c.lab.Step(err, c.step("watch", ""))
 	return w
 }

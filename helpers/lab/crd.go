@@ -127,7 +127,7 @@ func anySlice(words []string) []any {
 
 // established waits until kube-apiserver says that it serves a custom resource.
 func (l *Lab) established(client *Client, def *Object) *Object {
-	w, err := client.tryWatch(metav1.ListOptions{
+	w, err := client.TryWatch(metav1.ListOptions{
 		ResourceVersion: "0", FieldSelector: "metadata.name=" + def.GetName(),
 	})
 	l.Step(err, "watching "+def.GetName())

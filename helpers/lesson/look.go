@@ -8,7 +8,8 @@ import (
 	"modrev/helpers/page"
 )
 
-// Look runs steps in a lab and prints what they showed, and then the tape: every request of the lab's clients, and below
+// Look runs steps in a lab and prints what they showed, and then the tape: every request of the lab's clients, and
+// below
 // it what kube-apiserver asked etcd. It is for a question of your own. It claims nothing, so it needs no false world;
 // the test fails if a step or an expectation does.
 func Look(t *testing.T, steps func(*lab.Lab)) {

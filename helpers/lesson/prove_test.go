@@ -365,5 +365,6 @@ func TestAnIDThatIsNotInTheBookIsToldAtOnce(t *testing.T) {
 	assert.Contains(t, strings.Join(page, "\n"), "SK9 has no place in the book: add it to a part of the list")
 	page, passes = example(t, "holds", "-test.run=CF77_")
 	assert.False(t, passes)
-	assert.Equal(t, "-run names CF77, and the book makes no claim of that id: CLAIMS.md lists those that it makes", page[0])
+	assert.Equal(t, "-run names CF77, and the book makes no claim of that id: CLAIMS.md lists those that it makes",
+		page[0])
 }

@@ -308,6 +308,21 @@ func PatchesAreStamped(name string) World {
 	})
 }
 
+// LosingALabelIsTheEnd makes a merge patch that changes the label l to 2 a delete.
+var LosingALabelIsTheEnd = New("whoever takes the object out of the selection deletes it", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: mergePatches, Note: "a change of the label is made a delete",
+		Request: func(q *http.Request, body []byte) []byte {
+			if labels := part(part(decode(body), "metadata"), "labels"); labels["l"] != "2" {
+				return body
+			}
+			q.Method, q.Body, q.ContentLength = http.MethodDelete, nil, 0
+			q.Header.Del("Content-Type")
+			return nil
+		},
+	})
+})
+
 // FinalizersAreDropped takes the finalizers out of creates.
 var FinalizersAreDropped = New("the client drops the finalizers of what it creates", func(l *lab.Lab) {
 	dropMeta(l, creates, "the client dropped the finalizers", "finalizers")

@@ -2,7 +2,9 @@ package world
 
 import (
 	"bytes"
+	"path"
 	"strings"
+	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -175,6 +177,28 @@ var EachEventHasARevisionOfItsOwn = New("etcd's watch gives each key of a transa
 		l.Wire.Add(&wire.Rule{
 			When:    named("b", func(r *wire.Request) bool { return isEvent(r) && r.Found[0].Version > 1 }),
 			Note:    "reported one revision later",
+			Request: func(m proto.Message) { m.(*mvccpb.Event).Kv.ModRevision++ },
+		})
+	})
+
+// EachEventHasALeaseOfItsOwn puts each object that has a lease under another one.
+var EachEventHasALeaseOfItsOwn = New("each Event has a lease of its own", func(l *lab.Lab) {
+	var lease atomic.Int64
+	editPut(l, isCreate, "under a lease of its own", func(put *pb.PutRequest) {
+		if put.Lease != 0 {
+			put.Lease = lease.Add(1)
+		}
+	})
+})
+
+// EachDeletionHasARevisionOfItsOwn raises the mod_revision of each second deletion by one, in watches.
+var EachDeletionHasARevisionOfItsOwn = New("etcd's watch gives each deletion of a transaction a revision of its own",
+	func(l *lab.Lab) {
+		second := func(r *wire.Request) bool {
+			return isEvent(r) && r.Found[0].Deleted && strings.HasPrefix(path.Base(r.Key), "b")
+		}
+		l.Wire.Add(&wire.Rule{
+			When: second, Note: "reported one revision later",
 			Request: func(m proto.Message) { m.(*mvccpb.Event).Kv.ModRevision++ },
 		})
 	})

@@ -46,6 +46,49 @@ var AProxyStripsTheRevision = New("a proxy strips the resourceVersion parameter 
 	})
 })
 
+// AProxyListsBeforeItWatches sends a watch from a number as a list of that number.
+var AProxyListsBeforeItWatches = New("a proxy lists at the number before it watches from it", func(l *lab.Lab) {
+	when := func(c *wire.Call) bool {
+		return c.Query.Get("watch") != "" && isNumber(c.Query.Get("resourceVersion"))
+	}
+	editQuery(l, when, "listed first", func(query url.Values) {
+		query.Del("watch")
+		query.Set("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
+	})
+})
+
+// AProxyDropsBookmarks takes allowWatchBookmarks out of watches.
+var AProxyDropsBookmarks = New("a proxy drops what asks for bookmarks", func(l *lab.Lab) {
+	when := func(c *wire.Call) bool { return c.Query.Get("allowWatchBookmarks") != "" }
+	editQuery(l, when, "bookmarks are not asked for", func(query url.Values) { query.Del("allowWatchBookmarks") })
+})
+
+// AProxyDropsTheMatchFor takes resourceVersionMatch out of the watches of one client.
+func AProxyDropsTheMatchFor(who string) World {
+	return New("a proxy drops the resourceVersionMatch of what "+who+" watches", func(l *lab.Lab) {
+		when := func(c *wire.Call) bool { return c.Who == who && c.Query.Get("watch") != "" }
+		editQuery(l, when, "without its match", func(query url.Values) { query.Del("resourceVersionMatch") })
+	})
+}
+
+// WatchesSendNoInitialEvents has watches without a number begin with what comes.
+var WatchesSendNoInitialEvents = New("a watch without a number begins with what comes", func(l *lab.Lab) {
+	when := func(c *wire.Call) bool {
+		version := c.Query.Get("resourceVersion")
+		return c.Query.Get("watch") != "" && (version == "" || version == "0")
+	}
+	editQuery(l, when, "without initial events", func(query url.Values) {
+		query.Set("sendInitialEvents", "false")
+		query.Set("resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan))
+	})
+})
+
+// AProxyDropsSelectors takes the labelSelector out of watches.
+var AProxyDropsSelectors = New("a proxy drops the selectors of watches", func(l *lab.Lab) {
+	when := func(c *wire.Call) bool { return c.Query.Get("watch") != "" && c.Query.Get("labelSelector") != "" }
+	editQuery(l, when, "without its selector", func(query url.Values) { query.Del("labelSelector") })
+})
+
 // ZeroAsksForTheNewest takes the resourceVersion "0" out of reads.
 var ZeroAsksForTheNewest = New(`a read with "0" is taken for one without a number`, func(l *lab.Lab) {
 	when := func(c *wire.Call) bool { return c.Query.Get("resourceVersion") == "0" }
