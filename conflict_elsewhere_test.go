@@ -46,8 +46,8 @@ func TestCF30_AForbiddenRequestMayLackNoRight(t *testing.T) {
 	const terminating = string(corev1.NamespaceTerminatingCause) + " metadata.namespace"
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF30", From: "+",
-		Says: "403 says that a request is not let in, by role or by admission: in a namespace that is going away creates " +
-			"are refused, replaces and deletes are not",
+		Says: "403 is no proof of a missing role: in a namespace that is going away creates are refused with it, " +
+			"replaces and deletes are accepted",
 		Why: "No role cures it, and no retry. Only the cause NamespaceTerminating tells a program that the namespace is " +
 			"going; a quota's refusal has none",
 		Do:      "On 403 look for the cause before you look for a role.",
@@ -166,8 +166,8 @@ func TestCF31_WhatIsNotFoundMayBeMoreThanTheObject(t *testing.T) {
 func TestCF32_ARefusedEvictionMayHaveSpentTheBudget(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF32", From: "+",
-		Says: "an eviction is several transactions: it counts the budget down first, and a Pod that changes afterwards " +
-			"is still deleted, or has spent the budget in vain",
+		Says: "an eviction is several transactions, the budget's first: a Pod that changes afterwards is deleted all the " +
+			"same, or the budget is spent in vain",
 		Why: "429 means a budget and no rate limit, and its Retry-After may be missing. 409 is the caller's own " +
 			"precondition, and 500 two budgets for one Pod",
 		Do:      "On 429 look for the cause DisruptionBudget, and wait for the budget.",
@@ -283,8 +283,8 @@ func TestCF33_ABindingsConflictIsNotAboutTheToken(t *testing.T) {
 func TestCF34_AServersErrorMayBeYourOwn(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF34", From: "+",
-		Says: "500 without a reason can be the client's own mistake: a token that is no number, a patch that does not fit " +
-			"its schema; nothing is written",
+		Says: "500 without a reason can be the client's own mistake, such as a token that is no number or a patch " +
+			"outside its schema",
 		Why: "A client that repeats every 5xx repeats this one for ever. The same mistake is 400 in a list and 409 in a " +
 			"delete",
 		Do:      "Give up on a 500 that has no reason and comes back unchanged.",
@@ -348,8 +348,8 @@ func TestCF34_AServersErrorMayBeYourOwn(t *testing.T) {
 func TestCF35_AnOvertakenEvictionOfAnUnreadyPodBlamesTheBudget(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF35", From: "+",
-		Says: "an eviction of an unready Pod asks no budget when enough others are healthy; if the Pod changes meanwhile, " +
-			"it is refused with 429 and the Pod stays",
+		Says: "an unready Pod's eviction spends no budget if enough others are healthy; overtaken by a change of the Pod, " +
+			"it is refused with 429",
 		Why: "The cause DisruptionBudget and its text blame a budget that has not moved. It is a conflict: the eviction " +
 			"was pinned to the unready version",
 		Do:      "Send the eviction again after its Retry-After.",
