@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,15 +34,17 @@ const registryStore = "k8s.io/apiserver/pkg/registry/generic/registry"
 func TestCF1_AStaleReplaceIsRefusedAndTheRivalsWriteSurvives(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF1", From: "D1 Do 4, Expect 2; D2 paragraph 2",
-		Says: "a replace that carries a stale resourceVersion is refused with 409 Conflict and one exact sentence, and " +
+		Says: "a stale replace of an object that is still there is refused with 409 Conflict and one exact sentence, and " +
 			"nothing of it is stored",
 		Why: "of two clients that decided on the same version only one can be right about it; the other one is told, " +
 			"and overwrites nothing",
-		FalseIf: world.ClientDropsTheToken.Shows(`the stale replace was accepted`),
+		Do:      "Send the resourceVersion that you decided on with every replace.",
+		FalseIf: world.OlderTokensCount.Shows(`the stale replace was accepted`),
 		AlsoFalseIf: []world.World{
-			world.AProxyRewordsRefusals.Shows(`was refused: .*please apply the changes`),
+			world.ClientDropsTheToken.Shows(`the stale replace was accepted`),
 			world.AProxyForcesWhatIsRefused.Shows(`color=red is stored`),
-			world.RefusalsAreAbout("ConfigMap").Shows(`is ConfigMap shelf`),
+			world.KeysOutliveTheirDeletion.Shows(`the replace after its deletion was refused: 409 Conflict`),
+			world.ClientDropsTheUID.Shows(`the replace of its namesake was refused: .* has been modified`),
 		},
 		Read: source.Decl(registryStore, "(*Store).Update"),
 	}, func(l *lab.Lab) {
@@ -54,32 +58,45 @@ func TestCF1_AStaleReplaceIsRefusedAndTheRivalsWriteSurvives(t *testing.T) {
 		table.Row("rival patches color", "(none)", "200", rivals.GetResourceVersion(), "blue", "small")
 		table.Row("writer replaces, size=large", read.GetResourceVersion(), lab.AnswerLine(err),
 			stored.GetResourceVersion(), lab.Field(stored, "color"), lab.Field(stored, "size"))
-		table.End()
-		l.Say("%s", l.Describe(err))
-
 		refusal := l.Refused(err, "the stale replace", lab.Stale(read))
 		l.Equal("what the refusal is about", refusal.Details(), "configmaps shelf")
 		l.Stored(read, "color=blue", "size=small")
 		l.Equal("the resourceVersion after it", stored.GetResourceVersion(), rivals.GetResourceVersion())
 		l.WriteDown(record.TheRefusal, "%s", refusal.Message)
 		l.WriteDown(record.StaleReplace, "%s", refusal.CodeAndReason())
+
+		l.Rival().Delete("shelf")
+		_, gone := l.TryReplace(read, "size=large")
+		table.Row("the same after its deletion", read.GetResourceVersion(), lab.AnswerLine(gone), "(gone)", "", "")
+		l.Refused(gone, "the replace after its deletion",
+			lab.Refusal{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound})
+		namesake := l.Rival().Create("shelf", "color=white", "size=tiny")
+		_, another := l.TryReplace(read, "size=large")
+		table.Row("the same onto its namesake", read.GetResourceVersion(), lab.AnswerLine(another),
+			namesake.GetResourceVersion(), "white", "tiny")
+		table.End()
+		l.Refused(another, "the replace of its namesake", lab.Refusal{
+			Code: http.StatusConflict, Reason: metav1.StatusReasonConflict, Says: "UID in precondition",
+		})
+		l.Stored(namesake, "color=white", "size=tiny")
+		l.Say("While it is there: %s", l.Describe(err))
+		l.Say("Once it is gone, the answer is another: 404 here, 201 for a Lease (CF6b), and the uid's own sentence where a " +
+			"namesake stands (CF8g).")
 	})
 }
 
 func TestCF1b_ATokenMustBeEqualAndNotOnlyNewEnough(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF1b", From: "D2 paragraph 2",
-		Says: "the token of a replace is compared for equality: an older one is refused, one from the future just the " +
-			"same; and \"0\" is no token but the absence of one",
-		Why: "a server that asked for \"new enough\" would let anybody in who names a large number; and a client that " +
-			"sends 0 for \"unknown\" overwrites without a check",
+		Says: "the token of a replace is compared for equality: an older one is refused, and one from the future just the " +
+			"same",
+		Why:     "a server that asked for \"new enough\" would let in every client that names a large number",
+		Do:      "Send the token that you were given, and never one that you computed.",
 		FalseIf: world.NewerTokensCount.Shows(`a replace with the next number was accepted`),
 		AlsoFalseIf: []world.World{
 			world.OlderTokensCount.Shows(`a replace with an older number was accepted`),
 			world.TokensAreTheirLastDigits.Shows(`a replace with a number far ahead was accepted`),
-			world.WordsAreNoTokens.Shows(`a replace with a word was accepted`),
 			world.SomebodyIsAlwaysFaster("shelf").Shows(`a replace with the current number was refused: 409`),
-			world.ZeroIsANumber.Shows(`a replace with 0 was refused: 409`),
 		},
 		Read:    source.Decl(registryStore, "(*Store).Update"),
 		Answers: "#35",
@@ -88,72 +105,59 @@ func TestCF1b_ATokenMustBeEqualAndNotOnlyNewEnough(t *testing.T) {
 		shelf := l.Rival().Set("shelf", "color=blue")
 		now := number(shelf)
 		table := l.Table("a replace with", "token", "answer")
-		replace := func(with, token string) error {
+		for _, c := range []struct {
+			with    string
+			token   int64
+			refused bool
+		}{
+			{"an older number", number(first), true},
+			{"the next number", now + 1, true},
+			{"a number far ahead", now + 1_000_000, true},
+			{"the current number", now, false},
+		} {
+			token := strconv.FormatInt(c.token, 10)
 			_, err := l.TryReplace(lab.WithToken(shelf, token), "color=green")
-			table.Row(with, token, lab.AnswerLine(err))
-			return err
+			table.Row(c.with, token, lab.AnswerLine(err))
+			if c.refused {
+				l.Refused(err, "a replace with "+c.with, lab.Stale(shelf))
+				l.Stored(shelf, "color=blue")
+			} else {
+				l.Accepted(err, "a replace with "+c.with)
+			}
 		}
-
-		err := replace("an older number", first.GetResourceVersion())
-		l.Refused(err, "a replace with an older number", lab.Stale(shelf))
-		err = replace("the next number", strconv.FormatInt(now+1, 10))
-		l.Refused(err, "a replace with the next number", lab.Stale(shelf))
-		err = replace("a number far ahead", strconv.FormatInt(now+1_000_000, 10))
-		l.Refused(err, "a replace with a number far ahead", lab.Stale(shelf))
-		word := replace("a word", "newest")
-		l.Refused(word, "a replace with a word",
-			lab.Refusal{Code: http.StatusInternalServerError, Reason: metav1.StatusReasonUnknown})
-		l.Stored(shelf, "color=blue")
-
-		err = replace("the current number", shelf.GetResourceVersion())
-		l.Accepted(err, "a replace with the current number")
-		err = replace("0, when the object has moved on", "0")
-		l.Accepted(err, "a replace with 0")
 		table.End()
-		l.Say("The word: %s", l.Describe(word))
 	})
 }
 
-func TestCF2_TheSameSentenceHasTwoSources(t *testing.T) {
+func TestCF2_AReplaceThatIsStaleOnArrivalNeverBecomesATransaction(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF2", From: "D1 Expect 2",
-		Says: "one after the other, a stale replace is refused by the apiserver's own comparison and etcd sees no " +
-			"transaction at all, if the apiserver's cache has seen the rival's write; in a race it is refused by the failed " +
-			"compare in etcd; the sentence is the same",
-		Why: "who looks for the failed transaction of every 409 does not find it: the number of conflicts says nothing " +
-			"about the number of transactions that failed",
+		Says: "the apiserver itself compares the token: a replace that is stale when it arrives costs etcd one read, and " +
+			"never becomes a transaction",
+		Why: "look for a failed transaction behind every 409 and you won't find one: the number of conflicts says " +
+			"nothing about the number of failed compares",
+		Do:      "Count 409s at the apiserver; etcd's failed compares are another number.",
 		FalseIf: world.ReadsShowTheVersionBefore.Shows(`the replace after the rival's write cost etcd: 1 Range, 1 Txn`),
 		AlsoFalseIf: []world.World{
-			world.ClientDropsTheToken.Shows(`the replace after the rival's write was accepted`),
-			world.EtcdIgnoresTheCompare.Shows(`the replace that was overtaken was accepted`),
+			world.OlderTokensCount.Shows(`the replace after the rival's write was accepted`),
+			world.ALibraryReadsFirst("replace").Shows(`the replace after the rival's write cost etcd: 2 Range`),
 		},
 		Read: source.Decl(registryStore, "(*Store).Update"),
-		Erratum: "the document says that the sentence is the user-facing form of a failed compare on mod_revision. It is " +
-			"so in a race only, or while the apiserver's cache lags (CF3b); otherwise a replace that is stale when it arrives " +
-			"never becomes a transaction.",
+		Erratum: "the document says that the sentence is the user-facing form of a failed compare on mod_revision. The " +
+			"apiserver's own comparison makes it, every time. A failed compare only brings back the version that is then " +
+			"compared (CF3).",
 	}, func(l *lab.Lab) {
 		read := l.Create("shelf", "color=red")
 		l.Settle(l.Rival().Set("shelf", "color=blue"))
 		var late error
 		after := l.Record(func() { _, late = l.TryReplace(read, "color=green") })
+
+		l.Show("PUT configmaps/shelf: the rival had written before it arrived", after)
+		l.Say("%s", l.Describe(late))
+		l.Say("The one read makes sure that the apiserver's cache is not behind (CF3b).")
 		l.Refused(late, "the replace after the rival's write", lab.Stale(read))
 		l.Sends(after, "the replace after the rival's write", "1 Range")
-
-		read = l.Get("shelf")
-		during, raced := overtaken(l, read,
-			func() error { _, err := l.TryReplace(read, "color=green"); return err },
-			func() { l.Rival().Set("shelf", "color=black") })
-
-		l.Show("one after the other: the rival had written before the replace arrived", after)
-		l.Show("in a race: the rival writes while the transaction of the replace is on its way", during)
-		table := l.Table("a replace that", "was refused by", "with")
-		table.Row("comes after the rival's write", "the apiserver's own comparison", lab.AnswerLine(late))
-		table.Row("is overtaken by it", "the failed compare in etcd", lab.AnswerLine(raced))
-		table.End()
-		l.Say("Both times: %s", l.Describe(raced))
-
-		l.Refused(raced, "the replace that was overtaken", lab.Stale(read))
-		l.Sends(during, "the replace that was overtaken, and the rival's patch", "2 Txn")
+		l.Stored(read, "color=blue")
 		l.WriteDown(record.StaleReplaceCost, "%s", after.Summary())
 	})
 }
@@ -167,19 +171,21 @@ func overtaken(l *lab.Lab, read *lab.Object, write func() error, rival func()) (
 	return seen, err
 }
 
-func TestCF3_InARaceTheFailedCompareRefuses(t *testing.T) {
+func TestCF3_AFailedCompareStopsTheWriteAndTheApiserverRefuses(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF3", From: "D1 Claim, Expect 2",
-		Says: "a replace that was fresh when the apiserver checked it, and is overtaken before its transaction arrives, is " +
-			"refused by the failed compare; the else branch brings the rival's version, so nothing is read again",
-		Why: "between the apiserver's own comparison and the write there is always a gap; only the compare, which etcd " +
-			"executes together with the write, leaves none",
+		Says: "a failed compare stops an overtaken replace and brings back the rival's version; the apiserver then " +
+			"compares the token with that, and refuses",
+		Why: "a gap is left between the apiserver's comparison and the write, and only the compare in etcd closes it; but " +
+			"the 409 is made of what the failed transaction brings back",
+		Do:      "Rely on the compare in etcd, and on no check of yours before the write.",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the overtaken replace was accepted`),
 		AlsoFalseIf: []world.World{
+			world.AFailedCompareIsTheRefusal.Shows(`the number of its transactions that reach etcd is 1`),
+			world.TheElseBranchFindsNothing.Shows(`the overtaken replace was refused: 404 NotFound`),
 			world.AProxyForcesWhatIsRefused.Shows(`color=red is stored`),
 			world.ALibraryRepeatsWhatIsRefused.Shows(`the rival's patch cost etcd: (1 Range, 2|3) Txn`),
 			world.EtcdComparesTheVersion.Shows(`it is Txn if version\(`),
-			world.TheElseBranchIsOneTooHigh.Shows(`the else branch returned mod_revision .*raised by one`),
 		},
 		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
@@ -188,10 +194,8 @@ func TestCF3_InARaceTheFailedCompareRefuses(t *testing.T) {
 		seen, err := overtaken(l, read,
 			func() error { _, err := l.TryReplace(read, "size=large"); return err },
 			func() { rivals = l.Rival().Set("shelf", "color=blue") })
-
 		l.Show("PUT configmaps/shelf with the current token, overtaken by a rival's patch", seen)
 		l.Say("%s", l.Describe(err))
-
 		l.Refused(err, "the overtaken replace", lab.Stale(read))
 		l.Stored(read, "color=blue", "size=small")
 		l.Sends(seen, "the overtaken replace, and the rival's patch", "2 Txn")
@@ -200,61 +204,107 @@ func TestCF3_InARaceTheFailedCompareRefuses(t *testing.T) {
 			"the transaction compares the version that the writer had read, "+read.GetResourceVersion(), "it is %s", held)
 		l.Expect(!held.Succeeded, "its compare fails", "it is %s", held)
 		l.Equal("the number of keys that its else branch returns", len(held.Found), 1)
-		l.Expect(held.Found[0].ModRevision == number(rivals),
-			"its else branch returns the rival's version, "+rivals.GetResourceVersion(), "it is %s", held)
+		l.Equal("the mod_revision that its else branch returns", held.Found[0].ModRevision, number(rivals))
 		l.WriteDown(record.RacedReplaceCost, "1 Txn")
+
+		lamp := l.Create("lamp", "color=red", "size=small")
+		toldOnceThatItIsUnchanged(l, lamp)
+		misled, late := overtaken(l, lamp,
+			func() error { _, err := l.TryReplace(lamp, "size=large"); return err },
+			func() { l.Rival().Set("lamp", "color=blue") })
+		l.Show("the same, but the failed transaction brings back the token that was sent, once", misled)
+		l.Say("The apiserver compares the token with what it was told, finds them equal and tries once more. The second " +
+			"failed transaction brings back the true number, and only then comes the 409.")
+		l.Refused(late, "the replace that was misled", lab.Stale(lamp))
+		own := slices.DeleteFunc(misled.Only(wire.Txn), func(r wire.Request) bool { return r.Succeeded || r.Err != "" })
+		l.Equal("the number of its transactions that reach etcd", len(own), 2)
+		l.Stored(lamp, "color=blue", "size=small")
+	})
+}
+
+// toldOnceThatItIsUnchanged has the next update of an object, if its compare fails, report that the key is still at the
+// version given.
+func toldOnceThatItIsUnchanged(l *lab.Lab, o *lab.Object) {
+	l.Wire.Add(&wire.Rule{
+		When: wire.UpdateOf(l.Key(o)), Times: 1, Note: "told that it is at " + o.GetResourceVersion(),
+		Answer: func(m proto.Message) {
+			for _, op := range m.(*pb.TxnResponse).Responses {
+				for _, kv := range op.GetResponseRange().GetKvs() {
+					kv.ModRevision = number(o)
+				}
+			}
+		},
 	})
 }
 
 func TestCF3b_AStaleCacheCostsACompareAndNotAnUpdate(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF3b", From: "D1 Claim; +",
-		Says: "while the apiserver's cache is stale, its own comparison lets a stale replace pass, and the compare in etcd " +
-			"refuses it",
+		Says: "where the apiserver's cache is stale at the very version that was read, its comparison lets the replace pass; " +
+			"the compare in etcd stops it",
 		Why: "the apiserver may start from a copy that is out of date, for speed, because the compare is there to find " +
 			"out; a stale cache costs a transaction, and never an update",
+		Do:      "Don't fear the apiserver's cache in a write: etcd compares the version again.",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the stale replace was accepted`),
 		AlsoFalseIf: []world.World{
 			world.ALibraryRepeatsWhatIsRefused.Shows(`the stale replace cost etcd: 2 Txn`),
 			world.AProxyForcesWhatIsRefused.Shows(`color=red is stored`),
+			theCacheMissesASecondVersion.Shows(`the stale replace cost etcd: 1 Range`),
+			world.ReadsForAPatchShowTheFirstVersion.Shows(`older than the cache cost etcd: 1 Range, 1 Txn`),
 		},
 		Read: source.Decl("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
 		shelves := l.Of(l.CustomResource())
-		read := shelves.Create("shelf", "color=red", "size=small")
+		rival := l.Rival().Of(shelves.Kind())
+		older := shelves.Create("shelf", "color=red", "size=tiny")
+		read := shelves.Set("shelf", "size=small")
 		l.Settle(read)
 		frozen := l.Wire.Freeze(shelves.Kind().StoragePrefix())
-		rivals := l.Rival().Of(shelves.Kind()).Set("shelf", "color=blue")
+		rivals := rival.Set("shelf", "color=blue")
 		require.NoError(l, frozen.Holds(l.Context(), number(rivals)), "keeping the rival's write from the apiserver's cache")
 		cached, err := shelves.TryGetAt("shelf", "0")
 		require.NoError(l, err, "reading the apiserver's cache")
-		var refused error
+		var refused, refusedToo error
 		seen := l.Record(func() { _, refused = shelves.TryReplace(read, "size=large") })
+		ahead := l.Record(func() { _, refusedToo = shelves.TryReplace(older, "size=large") })
 
-		table := l.Table("", "resourceVersion", "color")
-		table.Row("what the writer read", read.GetResourceVersion(), lab.Field(read, "color"))
-		table.Row("what the apiserver's cache holds", cached.GetResourceVersion(), lab.Field(cached, "color"))
-		table.Row("what etcd holds", rivals.GetResourceVersion(), lab.Field(rivals, "color"))
+		table := l.Table("", "resourceVersion", "color", "size", "a replace with it", "to etcd")
+		table.Row("an older version", older.GetResourceVersion(), "red", "tiny", lab.AnswerLine(refusedToo), ahead.Summary())
+		table.Row("what the writer read", read.GetResourceVersion(), "red", "small", lab.AnswerLine(refused), seen.Summary())
+		table.Row("what the apiserver's cache holds", cached.GetResourceVersion(), lab.Field(cached, "color"),
+			lab.Field(cached, "size"), "", "")
+		table.Row("what etcd holds", rivals.GetResourceVersion(), "blue", "small", "", "")
 		table.End()
 		l.Show("PUT shelves/shelf, resourceVersion "+read.GetResourceVersion(), seen)
 		l.Say("%s", l.Describe(refused))
+		l.Say("A cache that is ahead of the writer refuses by itself, after one read that makes sure.")
 
-		l.Equal("what the cache holds", cached.GetResourceVersion(), read.GetResourceVersion())
 		l.Refused(refused, "the stale replace", lab.Stale(read))
 		l.Sends(seen, "the stale replace", "1 Txn")
+		l.Refused(refusedToo, "the replace that is older than the cache", lab.Stale(read))
+		l.Sends(ahead, "the replace that is older than the cache", "1 Range")
+		l.Equal("what the cache holds", cached.GetResourceVersion(), read.GetResourceVersion())
 		l.Stored(read, "color=blue", "size=small")
 	})
 }
 
-func TestCF4_AConflictingPatchRetriesAndAConflictingReplaceDoesNot(t *testing.T) {
+// theCacheMissesASecondVersion keeps the second version of every object from the cache, so that it is stale at the first.
+var theCacheMissesASecondVersion = world.New("the apiserver's cache misses an object's second version", func(l *lab.Lab) {
+	second := func(r *wire.Request) bool { return r.Method == wire.Event && r.Found[0].Version == 2 }
+	l.Wire.Add(&wire.Rule{When: second, Note: "swallowed", Drop: true})
+})
+
+func TestCF4_TheTokenAndNotTheVerbDecidesWhetherAnOvertakenWriteIsRefused(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF4", From: "D1 Expect 3",
-		Says: "after a failed compare of an update the apiserver tries again by itself, unless the caller insisted on a " +
-			"version: what makes the difference is the token and neither the verb nor etcd",
-		Why: "a patch without a token says what to change and fits any version; whoever sends a token asked to be told, " +
-			"and a replace without one overwrites what it has never seen",
-		FalseIf: world.ClientDropsTheToken.Shows(`a patch with the token that was read was accepted`),
+		Says: "after a failed compare the apiserver compares again for every write; only a token that was sent makes it " +
+			"refuse instead of writing again",
+		Why: "a patch without a token says what to change and fits any version; send a token and you are told; a replace " +
+			"without one overwrites what it has never seen",
+		Do:      "Send a token where the change depends on what you read; otherwise patch without one.",
+		FalseIf: world.AFailedCompareIsTheRefusal.Shows(`a patch without a token was refused: 409`),
 		AlsoFalseIf: []world.World{
+			world.ClientDropsTheToken.Shows(`a patch with the token that was read was accepted`),
 			world.EveryPatchCarriesAToken.Shows(`a patch without a token was refused: 409`),
 			world.LibraryFillsInTheToken.Shows(`a replace without a token was refused: 409`),
 			world.PatchesCarryATokenIn("apply").Shows(`an apply without a token was refused: 409`),
@@ -271,19 +321,24 @@ func TestCF4_AConflictingPatchRetriesAndAConflictingReplaceDoesNot(t *testing.T)
 			name, what   string
 			write        func(*lab.Lab, *lab.Object) error
 			insists      bool // on the version that was read
+			misled       bool // by the failed transaction: nothing seems to have changed
 			transactions int
 			mine, rival  string // in the end
 		}{
-			{"a", "a patch without a token", patchMine, false, 2, "new", "new"},
-			{"b", "a patch with the token that was read", patchMine, true, 1, "old", "new"},
-			{"c", "a replace without a token", replaceMine, false, 2, "new", "old"}, // the rival's write is gone
-			{"d", "an apply without a token", applyMine, false, 2, "new", "new"},
-			{"e", "a replace with the token that was read", replaceMine, true, 1, "old", "new"},
+			{"a", "a patch without a token", patchMine, false, false, 2, "new", "new"},
+			{"b", "a patch with the token that was read", patchMine, true, false, 1, "old", "new"},
+			{"c", "a replace without a token", replaceMine, false, false, 2, "new", "old"}, // the rival's write is gone
+			{"d", "an apply without a token", applyMine, false, false, 2, "new", "new"},
+			{"e", "a replace with the token that was read", replaceMine, true, false, 1, "old", "new"},
+			{"f", "a patch with the token, told once that nothing has changed", patchMine, true, true, 2, "old", "new"},
 		} {
 			read := l.Create(c.name, "mine=old", "rival=old")
 			sent := lab.WithToken(read, "")
 			if c.insists {
 				sent = read
+			}
+			if c.misled {
+				toldOnceThatItIsUnchanged(l, read)
 			}
 			seen, err := overtaken(l, read,
 				func() error { return c.write(l, sent) },
@@ -302,6 +357,8 @@ func TestCF4_AConflictingPatchRetriesAndAConflictingReplaceDoesNot(t *testing.T)
 			l.Stored(read, "mine="+c.mine, "rival="+c.rival)
 		}
 		table.End()
+		l.Say("With a token, too, the apiserver goes round again. What it finds there is another version than the token's, " +
+			"unless the failed transaction tells it otherwise (the last row, CF3).")
 		l.Show("the patch without a token, and the rival's patch", shown[0])
 		l.WriteDown(record.RacedPatchCost, "2 Txn")
 	})
