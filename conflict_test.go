@@ -2,23 +2,19 @@
 package modrev
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/protobuf/proto"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/discovery"
 
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
@@ -395,10 +391,11 @@ func onlyMine(o *lab.Object) string {
 func TestCF4b_PatchesWithoutATokenNeverConflictHoweverManyWritersThereAre(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF4b", From: "D1 Expect 3",
-		Says: "many clients may patch one object at once: without a token all are accepted and no field is lost; with the " +
-			"token that all of them read, exactly one is",
-		Why: "contention alone makes no conflict: whose patch is refused as stale has sent a token, or has a library that " +
-			"did it",
+		Says: "many clients may patch one object at once, each a field of its own: without a token all are accepted and " +
+			"no field is lost",
+		Why: "contention alone makes no conflict: if your patch is refused as stale, you or a library of yours sent a " +
+			"token in it",
+		Do:      "Patch without a token what others may write beside you.",
 		FalseIf: world.ClientPinsItsFirstToken.Shows(`1 of 20 patches without a token were accepted`),
 		AlsoFalseIf: []world.World{
 			world.EtcdKeepsTheOldValue.Shows(`20 were accepted, 0 are stored`),
@@ -442,12 +439,15 @@ func TestCF5_TheServersRetryHasNoCount(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF5", From: "+",
 		Says: "the apiserver's own retry has no count: overtaken 300 times, a patch is tried 301 times and accepted",
-		Why: "the often repeated \"five retries\" is not true of the server: what ends the retry is success, or the " +
-			"deadline of the request (half a minute), which is answered with 504",
+		Why: "the often repeated \"five retries\" is not true of the server: what ends its retry is success, a deadline, a " +
+			"deletion, a validation that now fails, or an error of etcd",
+		Do:      "Leave retries of a patch to the server, and give the request a deadline.",
 		FalseIf: world.ServerGivesUp.Shows(`the patch was refused at transaction 7`),
 		AlsoFalseIf: []world.World{
-			world.EtcdIgnoresTheCompare.Shows(`overtaken 300 times cost etcd: 1 Txn`),
+			world.EtcdIgnoresTheCompareOf("shelf").Shows(`overtaken 300 times cost etcd: 1 Txn`),
 			world.EtcdKeepsTheOldValue.Shows(`color=red is stored`),
+			world.EtcdIgnoresTheCompareOf("gone").Shows(`the patch overtaken by a delete was accepted`),
+			world.EtcdIgnoresTheCompareOf("busy").Shows(`what ends the patch with a deadline is 200`),
 		},
 		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#19",
@@ -467,216 +467,47 @@ func TestCF5_TheServersRetryHasNoCount(t *testing.T) {
 		var err error
 		seen := l.Record(func() { _, err = l.TrySet("shelf", "color=blue") })
 		require.NoError(l, touched, "overtaking the patch")
-
 		l.Expect(err == nil, "the patch is accepted",
 			"the patch was refused at transaction %d: %s", len(seen), l.Describe(err))
 		l.Sends(seen, "a patch that is overtaken 300 times", "301 Txn")
 		l.Stored(shelf, "color=blue")
 
+		gone := l.Create("gone", "color=red")
+		_, deleted := overtaken(l, gone,
+			func() error { _, err := l.TrySet("gone", "color=blue"); return err },
+			func() { l.Rival().Delete("gone") })
+		l.Refused(deleted, "the patch overtaken by a delete",
+			lab.Refusal{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound})
+
+		busy := l.Create("busy", "color=red")
+		stop := l.Busy(l.Key(busy))
+		_, late := l.WithHeader("Content-Type", string(types.MergePatchType)).
+			TryRaw(http.MethodPatch, l.Path("busy"), "timeout=1s", []byte(`{"data":{"color":"blue"}}`))
+		stop()
+		l.Equal("what ends the patch with a deadline", endedBy(late), deadlineEnded)
+		l.Stored(busy, "color=red")
+
+		table := l.Table("a patch that is overtaken", "transactions", "answer")
+		table.Row("300 times", seen.Count(wire.Txn), lab.AnswerLine(err))
+		table.Row("by a delete", 1, lab.AnswerLine(deleted))
+		table.Row("again and again, with ?timeout=1s", "many", deadlineEnded)
+		table.End()
 		l.Show("PATCH configmaps/shelf: the first two transactions", seen[:2])
 		l.Show("and the last two", seen[len(seen)-2:])
-		table := l.Table("rivals in a row", "transactions", "reads", "answer", "version in etcd")
-		table.Row(rivals, seen.Count(wire.Txn), seen.Count(wire.Range), lab.AnswerLine(err), l.KV(shelf).Version)
-		table.End()
+		l.Say("Without a deadline of the caller's own, kube-apiserver ends it after 34 seconds, with 504 " +
+			"(requestTimeoutUpperBound). At a deadline of the caller's, two timers of the server race: the 504 is sent, or " +
+			"cut off on its way. Another end is a rule that the rival has put in force: see GU9.")
 	})
 }
 
-func TestCF6_AReplaceWithoutATokenOverwritesUnlessTheKindForbidsIt(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "CF6", From: "D2 paragraph 2",
-		Says: "a replace without a token overwrites whatever is there, where the kind allows it; every custom resource, " +
-			"Lease, PodDisruptionBudget, CustomResourceDefinition and others do not allow it: 422 Invalid",
-		Why: "that it works is no proof that it is right: what is refused for a custom resource silently loses updates of " +
-			"a ConfigMap or a Deployment",
-		FalseIf: world.LibraryFillsInTheToken.Shows(`what is refused is none`),
-		AlsoFalseIf: []world.World{
-			world.AProxyMergesReplaces.Shows(`the rival's annotation of the ConfigMap is yes`),
-			world.RefusalsLoseTheirCauses.Shows(`of a Lease was refused: 422 Invalid about \S+ \S+: `),
-			world.EveryRefusalIsAConflict.Shows(`a replace without a token of a Lease was refused: 409 Conflict`),
-		},
-		Read:    source.Decl("k8s.io/kubernetes/pkg/registry/coordination/lease", "leaseStrategy.AllowUnconditionalUpdate"),
-		Answers: "#33",
-	}, func(l *lab.Lab) {
-		custom := l.CustomResource()
-		kinds := append(validKinds(l), custom)
-		var objects []*lab.Object
-		for i, kind := range kinds {
-			objects = append(objects, l.Of(kind).Create(fmt.Sprintf("%s-%d", l.Namespace, i)))
-		}
-		definition := l.Of(lab.CustomResourceDefinition).Get(custom.Resource + "." + custom.Group)
-		kinds, objects = append(kinds, lab.CustomResourceDefinition), append(objects, definition)
+// deadlineEnded is how a request ends at the deadline that its caller set.
+const deadlineEnded = "504 Timeout, or none"
 
-		var overwritten, refused []string
-		answers := map[string]error{}
-		for i, kind := range kinds {
-			l.Rival().Of(kind).Set(objects[i].GetName(), "metadata.annotations.rival=yes")
-			stored, err := l.Of(kind).TryReplace(lab.WithToken(objects[i], ""), "metadata.labels.mine=yes")
-			if err == nil {
-				overwritten = append(overwritten, kind.Kind)
-				l.Equal("the rival's annotation of the "+kind.Kind, stored.GetAnnotations()["rival"], "")
-				continue
-			}
-			refused = append(refused, kind.Kind)
-			answers[kind.Kind] = err
-			l.Refused(err, "a replace without a token of a "+kind.Kind, lab.Refusal{
-				Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
-				Causes: []string{"FieldValueInvalid metadata.resourceVersion"},
-			})
-		}
-
-		l.Say("200, and what the rival wrote is gone, for %d kinds: %s.", len(overwritten), strings.Join(overwritten, ", "))
-		l.Say("422 Invalid for %s. Shelf is a custom resource; kinds that are not named here were not tried.",
-			strings.Join(refused, ", "))
-		l.Say("The Lease: %s", l.Describe(answers["Lease"]))
-
-		l.Equal("what is refused", refused, []string{
-			"Lease", "PodDisruptionBudget", "RuntimeClass", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
-			"CSIDriver", "CSINode", "CSIStorageCapacity", "VolumeAttachment", "Shelf", "CustomResourceDefinition",
-		})
-	})
-}
-
-func TestCF6b_AReplaceOfWhatIsMissingIsRefusedUnlessTheKindCreatesIt(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "CF6b", From: "D2 paragraph 5",
-		Says: "a replace of an object that does not exist is 404 for most kinds, and creates it for a few: Service, " +
-			"Endpoints, Event, LimitRange, Lease, RuntimeClass, and roles with their bindings",
-		Why: "PUT has no one meaning: a client that relies on 404 to learn of a deletion resurrects a Lease, and one that " +
-			"relies on PUT to create fails with a ConfigMap",
-		FalseIf: world.ServerCreatesWhatIsMissing.Shows(`what is created is .*, ConfigMap, `),
-		AlsoFalseIf: []world.World{
-			world.EveryRefusalIsAConflict.Shows(`a replace of a missing \w+ was refused: 409 Conflict.* not found`),
-			world.ReplacesLookFirst.Shows(`^what is created is none$`),
-		},
-		Read:    source.Decl("k8s.io/kubernetes/pkg/registry/coordination/lease", "leaseStrategy.AllowCreateOnUpdate"),
-		Answers: "#38",
-	}, func(l *lab.Lab) {
-		var created, missing []string
-		shown := map[string]wire.Requests{}
-		// A kind without a create by PUT refuses before it looks at the body, so that any body will do for most.
-		for i, kind := range append(replaceableKinds(l), l.CustomResource()) {
-			client := l.Of(kind)
-			var err error
-			shown[kind.Kind] = l.Record(func() {
-				_, err = client.TryReplace(client.New(fmt.Sprintf("%s-%d", l.Namespace, i)))
-			})
-			if err == nil {
-				created = append(created, kind.Kind)
-				continue
-			}
-			missing = append(missing, kind.Kind)
-			l.Refused(err, "a replace of a missing "+kind.Kind,
-				lab.Refusal{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound})
-		}
-		l.Say("These are all kinds that kube-apiserver says it serves, and Shelf, a custom resource.")
-		l.Say("404 NotFound for %d kinds: %s.", len(missing), strings.Join(missing, ", "))
-		l.Say("201 Created for %d kinds: %s.", len(created), strings.Join(created, ", "))
-		l.Show("PUT of a ConfigMap", shown["ConfigMap"])
-		l.Show("PUT of a Lease", shown["Lease"])
-
-		l.Equal("what is created", created, []string{
-			"ClusterRole", "ClusterRoleBinding", "Endpoints", "Event", "Lease", "LimitRange", "Role", "RoleBinding",
-			"RuntimeClass", "Service",
-		})
-	})
-}
-
-// validKinds are the kinds of [lab.SampleKinds] and more, each with the least that the API accepts. Nothing in a
-// control plane without controllers acts upon them.
-func validKinds(l *lab.Lab) []lab.Kind {
-	type m = map[string]any
-	const (
-		admission, rbac  = "admissionregistration.k8s.io", "rbac.authorization.k8s.io"
-		storage, network = "storage.k8s.io", "networking.k8s.io"
-		driver           = "shelf.example"
-	)
-	more := []lab.Kind{
-		{Kind: "Endpoints", Resource: "endpoints"},
-		{Kind: "Event", Resource: "events", Base: m{"involvedObject": m{"namespace": l.Namespace}}},
-		{Kind: "IngressClass", Group: network, Resource: "ingressclasses", Cluster: true,
-			Base: m{"spec": m{"controller": driver + "/none"}}},
-		{Kind: "ClusterRoleBinding", Group: rbac, Resource: "clusterrolebindings", Cluster: true,
-			Base: m{"roleRef": m{"apiGroup": rbac, "kind": "ClusterRole", "name": "shelf"}}},
-		{Kind: "RuntimeClass", Group: "node.k8s.io", Resource: "runtimeclasses", Cluster: true, Base: m{"handler": "shelf"}},
-		{Kind: "MutatingWebhookConfiguration", Group: admission, Resource: "mutatingwebhookconfigurations", Cluster: true},
-		{Kind: "ValidatingWebhookConfiguration", Group: admission, Resource: "validatingwebhookconfigurations",
-			Cluster: true},
-		{Kind: "CSIDriver", Group: storage, Resource: "csidrivers", Cluster: true, Base: m{"spec": m{}}},
-		{Kind: "CSINode", Group: storage, Resource: "csinodes", Cluster: true, Base: m{"spec": m{"drivers": []any{}}}},
-		{Kind: "CSIStorageCapacity", Group: storage, Resource: "csistoragecapacities",
-			Base: m{"storageClassName": "shelf"}},
-		{Kind: "VolumeAttachment", Group: storage, Resource: "volumeattachments", Cluster: true, Base: m{"spec": m{
-			"attacher": driver, "nodeName": "shelf", "source": m{"persistentVolumeName": "shelf"}}}},
-		{Kind: "ResourceClaim", Group: "resource.k8s.io", Resource: "resourceclaims", Base: m{"spec": m{}}},
+// endedBy says how a request ended that may run into its deadline.
+func endedBy(err error) string {
+	var status apierrors.APIStatus
+	if err == nil || errors.As(err, &status) && !apierrors.IsTimeout(err) {
+		return lab.AnswerLine(err)
 	}
-	for i := range more {
-		more[i].Version = "v1"
-	}
-	return append(lab.SampleKinds(), more...)
-}
-
-// replaceableKinds are the kinds that kube-apiserver says it serves to be created and replaced, in the version that it
-// prefers, without custom resources. Those of validKinds come with what makes an object valid, the others with nothing.
-func replaceableKinds(l *lab.Lab) []lab.Kind {
-	valid := map[schema.GroupVersionKind]lab.Kind{}
-	for _, kind := range validKinds(l) {
-		valid[kind.GVK()] = kind
-	}
-	defer l.Wire.Tape().Pause()()
-	api, err := discovery.NewDiscoveryClientForConfig(l.As("discovery").Config())
-	require.NoError(l, err, "making a client for discovery")
-	served, err := api.ServerPreferredResourcesWithContext(l.Context())
-	if !discovery.IsGroupDiscoveryFailedError(err) { // the custom resources of other lessons may go at any time
-		require.NoError(l, err, "asking kube-apiserver what it serves")
-	}
-	kinds := map[string]lab.Kind{} // by name: events are served in two groups and are the same objects
-	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"create", "update"}}, served) {
-		of, err := schema.ParseGroupVersion(list.GroupVersion)
-		require.NoError(l, err, "reading what kube-apiserver serves")
-		for _, r := range list.APIResources {
-			kind := lab.Kind{Kind: r.Kind, Group: of.Group, Version: of.Version, Resource: r.Name, Cluster: !r.Namespaced}
-			_, known := kinds[r.Kind]
-			if known || strings.HasSuffix(of.Group, ".modrev.example") {
-				continue
-			}
-			if with, ok := valid[kind.GVK()]; ok {
-				kind = with
-			}
-			kinds[r.Kind] = kind
-		}
-	}
-	return slices.SortedFunc(maps.Values(kinds), func(a, b lab.Kind) int { return cmp.Compare(a.Kind, b.Kind) })
-}
-
-func TestCF15_IfMatchMeansNothingHere(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "CF15", From: "+",
-		Says: "the header If-Match means nothing to the apiserver: it neither refuses a fresh replace nor protects one " +
-			"without a token; the precondition goes into the body",
-		Why:     "what every HTTP handbook teaches compiles, answers 200, and checks nothing",
-		FalseIf: world.IfMatchIsTheToken.Shows(`a replace with the current token, If-Match: "nonsense" was refused`),
-		AlsoFalseIf: []world.World{
-			world.IfMatchStandsIn.Shows(`a replace without a token, If-Match: the stale version was refused`),
-			world.IfMatchComesFirst.Shows(`a replace with a stale token, If-Match: the current version was accepted`),
-		},
-		Read:    source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "UpdateResource"),
-		Answers: "#3",
-	}, func(l *lab.Lab) {
-		read := l.Create("shelf", "color=red")
-		now := l.Rival().Set("shelf", "color=blue")
-		table := l.Table("replace with", "If-Match", "answer")
-		replace := func(with, match string, o *lab.Object) error {
-			_, err := l.WithHeader("If-Match", strconv.Quote(match)).TryReplace(o, "color=green")
-			table.Row(with, strconv.Quote(match), lab.AnswerLine(err))
-			return err
-		}
-
-		err := replace("the current token", "nonsense", now)
-		l.Accepted(err, `a replace with the current token, If-Match: "nonsense"`)
-		err = replace("no token", read.GetResourceVersion(), lab.WithToken(read, ""))
-		l.Accepted(err, "a replace without a token, If-Match: the stale version")
-		err = replace("a stale token", l.Peek("shelf").GetResourceVersion(), read)
-		l.Refused(err, "a replace with a stale token, If-Match: the current version", lab.Stale(read))
-		table.End()
-	})
+	return deadlineEnded
 }
