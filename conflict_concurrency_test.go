@@ -28,8 +28,8 @@ import (
 func TestCF10_TwoApiserversCannotOverwriteEachOtherUnseen(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF10", From: "D1 Rests on",
-		Says: "two apiservers over one etcd keep the same number: a token that is stale through the one is refused by the " +
-			"other, raced or not",
+		Says: "two apiservers over one etcd keep the same number: a token that is stale through the one is refused by " +
+			"the other, raced or not",
 		Why: "the apiservers need not talk to each other; they agree because each write is compared where all of them " +
 			"write",
 		Do:      "Send the token to whichever apiserver answers; never pin a client to one for safety.",
@@ -96,10 +96,10 @@ var theSecondCountsForItself = world.New("the second apiserver counts its own wr
 func TestCF11_NoInterleavingOfConcurrentClientsBreaksIt(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF11", From: "D2 paragraph 2",
-		Says: "however concurrent clients read live, replace, patch, delete and create objects without finalizers, some order " +
-			"of their requests explains every answer",
-		Why: "so you may reason as if requests came one after the other, on one versioned register; without the compare, no " +
-			"order explains what the clients were told",
+		Says: "however concurrent clients read live, replace, patch, delete and create objects without finalizers, some " +
+			"order of their requests explains every answer",
+		Why: "so you may reason as if requests came one after the other; without the compare, no order explains " +
+			"what the clients were told",
 		Do:      "Reason about one order of requests, except for last finalizers and reads with a resourceVersion.",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`no order of the \d+ requests for a explains every answer`),
 		Read:    source.Decl("go.etcd.io/etcd/client/v3/kubernetes", "Client.OptimisticPut"),
@@ -133,8 +133,8 @@ func TestCF11_NoInterleavingOfConcurrentClientsBreaksIt(t *testing.T) {
 		}
 		table.End()
 		l.Say("%s.", found.Explain())
-		l.Say("Left out are reads with a resourceVersion, which may show an older version (OT16d), and the removal of a last " +
-			"finalizer, which takes the writes of others with it (CF12).")
+		l.Say("Left out are reads with a resourceVersion, which may show an older version (OT16d). Left out, too, is the " +
+			"removal of a last finalizer, which takes the writes of others with it (CF12).")
 		l.Keep("history.html", "porcupine's picture of the history, for a browser", found.Visualize)
 		l.Expect(found.Result == porcupine.Ok, "some order of the requests explains every answer", "%s", found.Explain())
 	})
@@ -146,7 +146,7 @@ func TestCF13_AReplaceIsACompareAndSwapOnlyWithTheCallersOwnToken(t *testing.T) 
 		Says: "of all clients that saw the lock free and replace it with the token that they read, at most one gets it",
 		Why: "a replace is compare-and-swap; a library that renews the token by itself hands the lock to everybody, one " +
 			"after the other",
-		Do:      "Take a lock with the token that you read; give it an expiry and a fence.",
+		Do:      "Take a lock with the token that you read, an expiry and a fence.",
 		FalseIf: world.ClientTransplantsTheToken.Shows(`one after the other: of 4 clients that got the lock is 4`),
 		AlsoFalseIf: []world.World{
 			world.EtcdIgnoresTheCompareOf("raced").Shows(`two at once: of 2 clients that got the lock is 2`),
@@ -212,10 +212,10 @@ var theLabelIsLost = world.New("a label moves no token", func(l *lab.Lab) {
 func TestCF14_WritersNeedNoLockToWriteOneObject(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF14", From: "D2 paragraph 2",
-		Says: "writers that read, add an entry, replace, and start again when refused need no lock: every entry is there in " +
-			"the end",
-		Why: "each refusal of one is the success of another, so nobody is refused more often than there are others; a lock " +
-			"would only make them wait for the same order",
+		Says: "writers that read, add an entry, replace, and start again when refused need no lock: every entry is there " +
+			"in the end",
+		Why: "each refusal is the success of another writer, so nobody is refused more often than there are " +
+			"others; a lock saves nothing",
 		Do:      "Re-read, add your entry again and replace, until you are not refused.",
 		FalseIf: theServerTakesWhatItIsSent.Shows(`1 of 8 entries are there`),
 		AlsoFalseIf: []world.World{
@@ -269,7 +269,7 @@ func addEntry(l *lab.Lab, n int, allRead *sync.WaitGroup) (refusals int, err err
 	return refusals, err
 }
 
-// theServerTakesWhatItIsSent has replaces pass one at a time, each with the token of the moment in the place of its own.
+// theServerTakesWhatItIsSent has replaces pass one at a time, each with the current token in the place of its own.
 var theServerTakesWhatItIsSent = world.New("a token is good whatever it is", func(l *lab.Lab) {
 	var turn sync.Mutex
 	l.Wire.AddHTTP(&wire.HTTPRule{

@@ -25,10 +25,10 @@ import (
 func TestCF8e_ADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF8e", From: "+",
-		Says: "a delete of an object with a finalizer only marks it: the answer is 200, and the name stays taken until the " +
-			"last finalizer is gone",
-		Why: "200 for a delete does not mean gone: until then the object can be written, and only a new finalizer is " +
-			"refused, with a 422 whose \"Forbidden\" is about a field and not about rights",
+		Says: "a delete of an object with a finalizer only marks it: the answer is 200, and the name stays taken until " +
+			"its last finalizer goes",
+		Why: "200 for a delete does not mean gone; and the \"Forbidden\" with which a new finalizer is refused, " +
+			"422, is about a field",
 		Do:      "Wait until the object is gone before you create its successor.",
 		FalseIf: deletesIgnoreFinalizers.Shows(`a create under the name was accepted`),
 		AlsoFalseIf: []world.World{
@@ -110,10 +110,10 @@ func createMarked(l *lab.Lab, name string) *lab.Object {
 func TestCF9_ADeleteCanSayWhatItMeans(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF9", From: "D2 paragraph 1, 5",
-		Says: "a delete can carry preconditions: by uid it means this incarnation, by resourceVersion the version that was " +
-			"decided on",
-		Why: "a delete by name that is repeated, or late, hits the object that has taken the name since; and a uid alone " +
-			"does not see that somebody has changed the object to keep it",
+		Says: "a delete can carry preconditions: by uid it means this incarnation, by resourceVersion the version that " +
+			"was decided on",
+		Why: "a late delete by name hits the object that has taken the name; a uid alone does not see a change " +
+			"that should keep it",
 		Do:      "Delete with the uid, and with the resourceVersion if the content decides.",
 		FalseIf: world.UIDsBelongToNames.Shows(`the delete by the uid of the one before was accepted`),
 		AlsoFalseIf: []world.World{
@@ -171,8 +171,8 @@ func TestCF9b_ADeleteIsComparedAndRetriedLikeAnUpdate(t *testing.T) {
 		ID: "CF9b", From: "D1 Expect 3; D2 paragraph 5",
 		Says: "a delete is a transaction with the same compare: overtaken, it is tried again on whatever stands there " +
 			"then, unless its preconditions forbid that",
-		Why: "even a delete that was right when the apiserver looked can hit a version, or an object, that nobody decided " +
-			"on; the precondition is checked anew after each failed compare",
+		Why: "a delete that was right when the apiserver looked can hit what nobody decided on; only a " +
+			"precondition is checked anew",
 		Do:      "Set a precondition where the version or the incarnation matters.",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the overtaken delete of this version was accepted`),
 		AlsoFalseIf: []world.World{
@@ -235,10 +235,10 @@ type meanwhile struct {
 func TestCF12_RemovingTheLastFinalizerDoesNotHonorATokenThatIsOvertaken(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF12", From: "+",
-		Says: "warning: taking away the last finalizer of what is being deleted does not honor a token that is overtaken: " +
-			"the other's write is gone",
-		Why: "a token that is stale on arrival is refused; after that comparison, the apiserver deletes with the uid as its " +
-			"only precondition, as often as it takes",
+		Says: "warning: taking away the last finalizer of what is being deleted does not honor a token that is " +
+			"overtaken: the other's write is gone",
+		Why: "after its own comparison the apiserver deletes with the uid as its only precondition, as often as " +
+			"it takes",
 		Do:      "Let nothing depend on a last write to an object that is being deleted.",
 		FalseIf: theDeleteComparesTheToken.Shows(`the replace overtaken by a patch was refused`),
 		AlsoFalseIf: []world.World{
@@ -295,8 +295,8 @@ func TestCF12_RemovingTheLastFinalizerDoesNotHonorATokenThatIsOvertaken(t *testi
 	})
 }
 
-// theDeleteComparesTheToken lets no delete of the shelf pass that follows a failed compare: what the apiserver would do if
-// it deleted with the version that the writer had read.
+// theDeleteComparesTheToken lets no second delete of the shelf pass. The apiserver would send none if it deleted the
+// version that the writer had read.
 var theDeleteComparesTheToken = world.New("the last finalizer's delete is not tried again", func(l *lab.Lab) {
 	deletes := 0 // of the shelf; one comes after the other
 	again := func(r *wire.Request) bool {
@@ -323,10 +323,10 @@ func recreateMarked(l *lab.Lab, marked *lab.Object) {
 func TestCF12b_TheUIDProtectsTheNextIncarnationFromALateFinalizer(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF12b", From: "+",
-		Says: "with the uid in the replace, an overtaken removal of the last finalizer cannot delete the next incarnation: " +
-			"it is refused with 409",
-		Why: "to send the object as it was read, uid included, is the safer way, and no safe one: an overtaking write to " +
-			"the same incarnation is lost all the same",
+		Says: "with the uid in the replace, an overtaken removal of the last finalizer cannot delete the next " +
+			"incarnation: it is refused with 409",
+		Why: "to send the object as it was read is the safer way, and no safe one: an overtaking write is lost " +
+			"all the same",
 		Do:      "Send the uid when you take a finalizer away.",
 		FalseIf: world.UIDsBelongToNames.Shows(`removing the last finalizer of an earlier incarnation was accepted`),
 		AlsoFalseIf: []world.World{

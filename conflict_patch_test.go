@@ -23,10 +23,10 @@ import (
 func TestCF7_AFailedTestOfAJSONPatchIsInvalidAndNotAConflict(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF7", From: "D2 paragraph 3",
-		Says: "a JSON Patch whose test of the resourceVersion fails is answered with 422 Invalid, so RetryOnConflict does " +
-			"not retry it",
-		Why: "a JSON Patch that replaces the resourceVersion by a stale one says the same, \"only if it is still this " +
-			"version\", and is answered with the 409 that code around it waits for",
+		Says: "a JSON Patch whose test of the resourceVersion fails is answered with 422 Invalid, so RetryOnConflict " +
+			"does not retry it",
+		Why: "replacing the resourceVersion by a stale one says the same, and is answered with the 409 that your " +
+			"retry waits for",
 		Do:      "Replace the resourceVersion in a JSON Patch where you would test it.",
 		FalseIf: world.ATestBecomesAPrecondition.Shows(`a patch with a failed test was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
@@ -72,11 +72,11 @@ func TestCF7_AFailedTestOfAJSONPatchIsInvalidAndNotAConflict(t *testing.T) {
 func TestCF7b_ATokenInAPatchIsAPreconditionInEveryFormat(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF7b", From: "D2 paragraph 3",
-		Says: "a resourceVersion in the body of a patch is a precondition in every format, server-side apply included, and " +
-			"force does not get past it",
-		Why: "a patch can be as strict as a replace, without If-Match and without a test; and a token left over from a " +
-			"template makes patches fail for no visible reason",
-		Do:      "Put the token into a patch that depends on what you read, and into no other.",
+		Says: "a resourceVersion in the body of a patch is a precondition in every format, server-side apply included, " +
+			"and force does not get past it",
+		Why: "a patch can be as strict as a replace; and a token left over from a template makes patches fail for " +
+			"no visible reason",
+		Do:      "Put the token into a patch that depends on what you read.",
 		FalseIf: aStaleReadAndNoCompare.Shows(`a merge patch with a stale token was accepted`),
 		AlsoFalseIf: []world.World{
 			world.ClientDropsTheToken.Shows(`a merge patch with a stale token was accepted`),
@@ -123,8 +123,8 @@ func TestCF7b_ATokenInAPatchIsAPreconditionInEveryFormat(t *testing.T) {
 		table.Row("an apply with force and the current one", lab.AnswerLine(err), "", "")
 		table.End()
 		l.Accepted(err, "an apply with force and the current token")
-		l.Say("Force settles who owns a field, the token whether the object is still the one that was read. A dispute about " +
-			"a field is reported before a stale token (CF8c).")
+		l.Say("Force settles who owns a field, the token whether the object is still the one that was read. A dispute " +
+			"about a field is reported before a stale token (CF8c).")
 		l.Stored(shelf, "color=green")
 	})
 }
@@ -140,10 +140,9 @@ var aStaleReadAndNoCompare = world.New(
 func TestCF7c_PatchFormatsDifferInHowTheyMerge(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF7c", From: "D2 paragraph 3",
-		Says: "a merge patch replaces a list; a strategic merge patch and an apply merge it by its key, if the schema has " +
-			"one",
-		Why: "the same body means another change in another format, and a patch that replaces a list removes what others " +
-			"have put into it, without a conflict",
+		Says: "a merge patch replaces a list; a strategic merge patch and an apply merge it by its key, if the schema " +
+			"has one",
+		Why:     "a patch that replaces a list removes what others have put into it, and nobody is told of a conflict",
 		Do:      "Look up whether the list is merged by a key before you patch it.",
 		FalseIf: world.EveryPatchIsAMergePatch.Shows(`^strategic merge patch: the list is \[new\]`),
 		AlsoFalseIf: []world.World{
@@ -219,14 +218,15 @@ func itemsOf(deployment *lab.Object, field string) string {
 }
 
 // tolerationsAreMerged puts the toleration that is there into strategic merge patches of others.
-var tolerationsAreMerged = world.New("the server merges tolerations as well (the request is rewritten)", func(l *lab.Lab) {
-	l.Wire.AddHTTP(&wire.HTTPRule{
-		When: func(c *wire.Call) bool { return c.Format == "strategic merge patch" }, Note: "merged",
-		Request: func(_ *http.Request, body []byte) []byte {
-			return bytes.Replace(body, []byte(`"tolerations":[`), []byte(`"tolerations":[{"key":"c"},`), 1)
-		},
+var tolerationsAreMerged = world.New("the server merges tolerations as well (the request is rewritten)",
+	func(l *lab.Lab) {
+		l.Wire.AddHTTP(&wire.HTTPRule{
+			When: func(c *wire.Call) bool { return c.Format == "strategic merge patch" }, Note: "merged",
+			Request: func(_ *http.Request, body []byte) []byte {
+				return bytes.Replace(body, []byte(`"tolerations":[`), []byte(`"tolerations":[{"key":"c"},`), 1)
+			},
+		})
 	})
-})
 
 func TestCF7d_ANullTokenIsNoToken(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{

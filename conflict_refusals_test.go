@@ -24,8 +24,8 @@ func TestCF8_AConflictHasSeveralFaces(t *testing.T) {
 		ID: "CF8", From: "D2 paragraph 5",
 		Says: "409 has several faces: reason and causes tell some apart; a stale token, a wrong uid and a failed delete " +
 			"precondition, only the message",
-		Why: "each face needs another next step (OT21); a client that knows only \"409\" repeats what can never succeed, or " +
-			"gives up what would",
+		Why: "each face needs another next step (OT21); a client that knows only \"409\" repeats what can never succeed, " +
+			"or gives up what would",
 		Do:      "Look at reason and causes; then read the object, and not the message.",
 		FalseIf: world.UIDsBelongToNames.Shows(`the delete of what is gone, by uid was accepted`),
 		AlsoFalseIf: []world.World{
@@ -87,9 +87,9 @@ func TestCF8_AConflictHasSeveralFaces(t *testing.T) {
 		show("create under a quota others write", err)
 
 		table.End()
-		l.Say("Where only the words differ, read the object: its deletionTimestamp tells the first two apart, and its uid " +
-			"whether it is still the one that you knew. A quota's conflict names another kind than was written (CF8d). A " +
-			"delete's names ConfigMap, but configmaps when it was overtaken: details.kind does not tell a delete from a write.")
+		l.Say("Where only the words differ, read the object: its deletionTimestamp tells the first two apart, and its " +
+			"uid whether it is still the one that you knew. A quota's conflict names another kind than was written (CF8d). " +
+			"A delete's names ConfigMap, but configmaps when it was overtaken: details.kind does not tell it from a write.")
 	})
 }
 
@@ -109,7 +109,8 @@ var conflictFaces = map[string]struct {
 	"delete of a stale version": {metav1.StatusReasonConflict, "ConfigMap shelf", "", "might have been modified"},
 	"delete of a version that is overtaken": {
 		metav1.StatusReasonConflict, "configmaps shelf", "", "ResourceVersion in precondition"},
-	"delete of what is gone, by uid":    {metav1.StatusReasonConflict, "ConfigMap shelf", "", "deleted and then recreated"},
+	"delete of what is gone, by uid": {
+		metav1.StatusReasonConflict, "ConfigMap shelf", "", "deleted and then recreated"},
 	"replace of what is gone, with uid": {metav1.StatusReasonConflict, "configmaps shelf", "", "UID in precondition"},
 	"apply to what is gone, with uid":   {metav1.StatusReasonConflict, "configmaps shelf", "", "uid mismatch"},
 	"create under a quota others write": {metav1.StatusReasonConflict, "resourcequotas quota", "", "has been modified"},
@@ -118,10 +119,10 @@ var conflictFaces = map[string]struct {
 func TestCF8b_NotEveryRefusalIsAConflict(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF8b", From: "D2 paragraph 5",
-		Says: "what is not a conflict says so: 400, 403, 404, 415 and 422 have a reason each, and IsConflict is false for " +
-			"all of them",
-		Why: "a retry loop around them spins for nothing; of these, reading again cures only the 422 of a JSON Patch whose " +
-			"test failed",
+		Says: "what is not a conflict says so: 400, 403, 404, 415 and 422 have a reason each, and IsConflict is false " +
+			"for all of them",
+		Why: "a retry loop around them spins for nothing; of these, reading again cures only the 422 of a JSON Patch " +
+			"whose test failed",
 		Do:      "Retry on IsConflict only; take every other refusal by its reason (OT21).",
 		FalseIf: world.ServerCreatesWhatIsMissing.Shows(`the replace of what is gone was accepted`),
 		AlsoFalseIf: []world.World{
@@ -169,8 +170,8 @@ func TestCF8b_NotEveryRefusalIsAConflict(t *testing.T) {
 func TestCF8c_TheChecksHaveAnOrder(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF8c", From: "+",
-		Says: "an update that is wrong in several ways gets one answer: rights come first, then the body's form, the token, " +
-			"and validity",
+		Says: "an update that is wrong in several ways gets one answer: rights come first, then the body's form, the " +
+			"token, and validity",
 		Why: "409 hides that the object is invalid, too, and 403 hides everything; and \"is the name taken?\" cannot be " +
 			"found out with an invalid object",
 		Do:      "Expect another refusal behind the one that you have fixed.",
@@ -250,9 +251,9 @@ func TestCF8c_TheChecksHaveAnOrder(t *testing.T) {
 		table.Row("a create of a name that is taken, the quota used up", lab.AnswerLine(err), "")
 		l.Equal("a taken name, the quota used up: the answer", lab.AnswerLine(err), "403 Forbidden")
 		table.End()
-		l.Say("A replace looks at the uid before the token; a patch and an apply take it for validity. An apply looks at its " +
-			"schema and at the owners of its fields before the token. A create is validated before its name is looked up, and " +
-			"the right to create by a replace is asked last.")
+		l.Say("A replace looks at the uid before the token; a patch and an apply take it for validity. An apply looks at " +
+			"its schema and at the owners of its fields before the token. A create is validated before its name is looked " +
+			"up, and the right to create by a replace is asked last.")
 	})
 }
 
@@ -297,10 +298,10 @@ func answerOfACheck(r lab.Refusal) string {
 func TestCF8d_AConflictMayBeAboutAnotherObjectThanYours(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF8d", From: "D2 paragraph 5; +",
-		Says: "a create can be refused with a conflict over another object, the quota that it is counted in: details.kind " +
-			"says resourcequotas",
-		Why: "nothing of the object was created, so the same create may be sent again; if you take every conflict for your " +
-			"own object's, you read again what was never there",
+		Says: "a create can be refused with a conflict over another object, the quota that it is counted in: " +
+			"details.kind says resourcequotas",
+		Why: "nothing was created, so the same create may be sent again; reading your own object again finds what " +
+			"was never there",
 		Do:      "Send the same create again when the conflict is about a quota.",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the create under a quota that others write was accepted`),
 		AlsoFalseIf: []world.World{
@@ -374,8 +375,7 @@ func TestCF8f_ANameOfYourOwnAndAGeneratedOneCanClash(t *testing.T) {
 		ID: "CF8f", From: "+",
 		Says: "a create that carries a name and a generateName uses the name: if that is taken, the answer is 409 " +
 			"AlreadyExists",
-		Why: "the text about a unique name does not make it a timeout; older servers said ServerTimeout here, and clients " +
-			"that trust it send the same create for ever",
+		Why:     "older servers said ServerTimeout here, and a client that trusts it sends the same create for ever",
 		Do:      "Send a name or a generateName, not both.",
 		FalseIf: world.EtcdIgnoresTheCompareOfACreate.Shows(`the create with a name that is taken was accepted`),
 		AlsoFalseIf: []world.World{
@@ -416,8 +416,8 @@ func TestCF8g_AnotherUIDIsAConflictThatLooksLikeAStorageError(t *testing.T) {
 		ID: "CF8g", From: "D2 paragraph 1, 5",
 		Says: "a replace that carries the uid of an earlier incarnation is refused with 409 and the words StorageError: " +
 			"invalid object, Code: 4",
-		Why: "the text looks like a damaged store and is an ordinary conflict: the object that you knew was deleted, and " +
-			"another one stands under its name",
+		Why: "the text looks like a damaged store and is a conflict: the object that you knew is gone, and " +
+			"another bears its name",
 		Do:      "Let go of the object when a refusal names two uids.",
 		FalseIf: world.UIDsBelongToNames.Shows(`the replace with the old uid was refused: .*the object has been modified`),
 		AlsoFalseIf: []world.World{

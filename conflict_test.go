@@ -76,16 +76,16 @@ func TestCF1_AStaleReplaceIsRefusedAndTheRivalsWriteSurvives(t *testing.T) {
 		})
 		l.Stored(namesake, "color=white", "size=tiny")
 		l.Say("While it is there: %s", l.Describe(err))
-		l.Say("Once it is gone, the answer is another: 404 here, 201 for a Lease (CF6b), and the uid's own sentence where a " +
-			"namesake stands (CF8g).")
+		l.Say("Once it is gone, the answer is another: 404 here, 201 for a Lease (CF6b), and the uid's own sentence " +
+			"where a namesake stands (CF8g).")
 	})
 }
 
 func TestCF1b_ATokenMustBeEqualAndNotOnlyNewEnough(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF1b", From: "D2 paragraph 2",
-		Says: "the token of a replace is compared for equality: an older one is refused, and one from the future just the " +
-			"same",
+		Says: "the token of a replace is compared for equality: an older one is refused, and one from the future just " +
+			"the same",
 		Why:     "a server that asked for \"new enough\" would let in every client that names a large number",
 		Do:      "Send the token that you were given, and never one that you computed.",
 		FalseIf: world.NewerTokensCount.Shows(`a replace with the next number was accepted`),
@@ -172,8 +172,7 @@ func TestCF3_AFailedCompareStopsTheWriteAndTheApiserverRefuses(t *testing.T) {
 		ID: "CF3", From: "D1 Claim, Expect 2",
 		Says: "a failed compare stops an overtaken replace and brings back the rival's version; the apiserver then " +
 			"compares the token with that, and refuses",
-		Why: "a gap is left between the apiserver's comparison and the write, and only the compare in etcd closes it; but " +
-			"the 409 is made of what the failed transaction brings back",
+		Why:     "between the apiserver's comparison and the write there is a gap; only the compare in etcd closes it",
 		Do:      "Rely on the compare in etcd, and on no check of yours before the write.",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the overtaken replace was accepted`),
 		AlsoFalseIf: []world.World{
@@ -236,10 +235,10 @@ func toldOnceThatItIsUnchanged(l *lab.Lab, o *lab.Object) {
 func TestCF3b_AStaleCacheCostsACompareAndNotAnUpdate(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF3b", From: "D1 Claim; +",
-		Says: "where the apiserver's cache is stale at the very version that was read, its comparison lets the replace pass; " +
-			"the compare in etcd stops it",
-		Why: "the apiserver may start from a copy that is out of date, for speed, because the compare is there to find " +
-			"out; a stale cache costs a transaction, and never an update",
+		Says: "where the apiserver's cache is stale at the very version that was read, its comparison lets the replace " +
+			"pass; the compare in etcd stops it",
+		Why: "the apiserver may start from an old copy, for speed, because the compare finds out: it costs a " +
+			"transaction, never an update",
 		Do:      "Don't fear the apiserver's cache in a write: etcd compares the version again.",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the stale replace was accepted`),
 		AlsoFalseIf: []world.World{
@@ -284,19 +283,19 @@ func TestCF3b_AStaleCacheCostsACompareAndNotAnUpdate(t *testing.T) {
 	})
 }
 
-// theCacheMissesASecondVersion keeps the second version of every object from the cache, so that it is stale at the first.
-var theCacheMissesASecondVersion = world.New("the apiserver's cache misses an object's second version", func(l *lab.Lab) {
-	second := func(r *wire.Request) bool { return r.Method == wire.Event && r.Found[0].Version == 2 }
-	l.Wire.Add(&wire.Rule{When: second, Note: "swallowed", Drop: true})
-})
+// theCacheMissesASecondVersion keeps the second version of every object from the cache, which stays stale at the first.
+var theCacheMissesASecondVersion = world.New("the apiserver's cache misses an object's second version",
+	func(l *lab.Lab) {
+		second := func(r *wire.Request) bool { return r.Method == wire.Event && r.Found[0].Version == 2 }
+		l.Wire.Add(&wire.Rule{When: second, Note: "swallowed", Drop: true})
+	})
 
 func TestCF4_TheTokenAndNotTheVerbDecidesWhetherAnOvertakenWriteIsRefused(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF4", From: "D1 Expect 3",
 		Says: "after a failed compare the apiserver compares again for every write; only a token that was sent makes it " +
 			"refuse instead of writing again",
-		Why: "a patch without a token says what to change and fits any version; send a token and you are told; a replace " +
-			"without one overwrites what it has never seen",
+		Why:     "a patch without a token fits any version; a replace without one overwrites what it has never seen",
 		Do:      "Send a token where the change depends on what you read; otherwise patch without one.",
 		FalseIf: world.AFailedCompareIsTheRefusal.Shows(`a patch without a token was refused: 409`),
 		AlsoFalseIf: []world.World{
@@ -353,8 +352,8 @@ func TestCF4_TheTokenAndNotTheVerbDecidesWhetherAnOvertakenWriteIsRefused(t *tes
 			l.Stored(read, "mine="+c.mine, "rival="+c.rival)
 		}
 		table.End()
-		l.Say("With a token, too, the apiserver goes round again. What it finds there is another version than the token's, " +
-			"unless the failed transaction tells it otherwise (the last row, CF3).")
+		l.Say("With a token, too, the apiserver goes round again. What it finds there is another version than the " +
+			"token's, unless the failed transaction tells it otherwise (the last row, CF3).")
 		l.Show("the patch without a token, and the rival's patch", shown[0])
 		l.WriteDown(record.RacedPatchCost, "2 Txn")
 	})
@@ -439,8 +438,8 @@ func TestCF5_TheServersRetryHasNoCount(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF5", From: "+",
 		Says: "the apiserver's own retry has no count: overtaken 300 times, a patch is tried 301 times and accepted",
-		Why: "the often repeated \"five retries\" is not true of the server: what ends its retry is success, a deadline, a " +
-			"deletion, a validation that now fails, or an error of etcd",
+		Why: "the server has no \"five retries\": success ends it, a deadline, a deletion, a validation that now " +
+			"fails, or an error of etcd",
 		Do:      "Leave retries of a patch to the server, and give the request a deadline.",
 		FalseIf: world.ServerGivesUp.Shows(`the patch was refused at transaction 7`),
 		AlsoFalseIf: []world.World{

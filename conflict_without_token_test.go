@@ -32,8 +32,8 @@ func TestCF6_AReplaceWithoutATokenOverwritesUnlessTheKindForbidsIt(t *testing.T)
 		ID: "CF6", From: "D2 paragraph 2",
 		Says: "a replace without a token overwrites whatever is there, where the kind allows it; of other kinds it is " +
 			"422 Invalid",
-		Why: "that it works is no proof that it is right: what is refused for a custom resource silently loses updates of " +
-			"a ConfigMap or a Deployment",
+		Why: "that it works does not make it right: what a custom resource refuses silently loses updates of a " +
+			"ConfigMap",
 		Do:      "Send the token with a replace of every kind, also where none is demanded.",
 		FalseIf: world.AProxyMergesReplaces.Shows(`the rival's annotation of the ConfigMap is yes`),
 		AlsoFalseIf: []world.World{
@@ -84,10 +84,10 @@ func TestCF6_AReplaceWithoutATokenOverwritesUnlessTheKindForbidsIt(t *testing.T)
 func TestCF6b_AReplaceOfWhatIsMissingIsRefusedUnlessTheKindCreatesIt(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF6b", From: "D2 paragraph 5; +",
-		Says: "a replace of what does not exist is 404 for most kinds; a few kinds are created by it, whatever old token it " +
-			"carries",
-		Why: "PUT has no one meaning: a client that relies on 404 to learn of a deletion raises a Lease that was taken " +
-			"away, and one that relies on PUT to create fails with a ConfigMap",
+		Says: "a replace of what does not exist is 404 for most kinds; a few kinds are created by it, whatever old token " +
+			"it carries",
+		Why: "if you rely on 404 to learn of a deletion, you resurrect a Lease; a PUT that is to create fails " +
+			"with a ConfigMap",
 		Do:      "Send the uid in a replace that must not bring a deleted object back.",
 		FalseIf: world.ServerCreatesWhatIsMissing.Shows(`what is created is .*, ConfigMap, `),
 		AlsoFalseIf: []world.World{
@@ -188,7 +188,9 @@ func TestCF6c_ToCreateByAReplaceOrAnApplyTakesTheRightToCreate(t *testing.T) {
 			request string
 			send    func(by *lab.Client) error
 		}{
-			{"an apply of a missing ConfigMap", func(by *lab.Client) error { return errorOf(by.TryApply("shelf", "ann", false)) }},
+			{"an apply of a missing ConfigMap", func(by *lab.Client) error {
+				return errorOf(by.TryApply("shelf", "ann", false))
+			}},
 			{"a replace of a missing Lease", func(by *lab.Client) error {
 				leases := by.Of(lab.Lease)
 				return errorOf(leases.TryReplace(leases.New("lock")))
@@ -211,8 +213,8 @@ func TestCF6c_ToCreateByAReplaceOrAnApplyTakesTheRightToCreate(t *testing.T) {
 		l.Equal("the answer to a replace of a missing Service's status", l.Answered(), "201")
 		l.Accepted(err, "a replace of a missing Service's status")
 		table.End()
-		l.Say("Through its /status a missing Deployment does not come back. A Service does: a replace of its /status creates " +
-			"it, spec included.")
+		l.Say("Through its /status a missing Deployment does not come back. A Service does: a replace of its /status " +
+			"creates it, spec included.")
 	})
 }
 
@@ -268,7 +270,8 @@ func validKinds(l *lab.Lab) []lab.Kind {
 	return append(lab.SampleKinds(), more...)
 }
 
-// userWhoMay is a user who has the given rights to everything in the lesson's namespace, once kube-apiserver goes by them.
+// userWhoMay is a user who has the given rights to everything in the lesson's namespace. It waits until kube-apiserver
+// goes by them.
 func userWhoMay(l *lab.Lab, name string, verbs ...any) *lab.Client {
 	user := l.AsUser(name)
 	defer l.Wire.Tape().Pause()()
@@ -284,10 +287,13 @@ func userWhoMay(l *lab.Lab, name string, verbs ...any) *lab.Client {
 	admin, err := kubernetes.NewForConfig(granter.Config())
 	require.NoError(l, err, "making a client for reviews")
 	l.Until(name+" may act", func() (bool, error) {
-		review, err := admin.AuthorizationV1().SubjectAccessReviews().Create(l.Context(), &authorizationv1.SubjectAccessReview{
-			Spec: authorizationv1.SubjectAccessReviewSpec{User: name, ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: l.Namespace, Verb: fmt.Sprint(verbs[0]), Resource: "configmaps"}}}, metav1.CreateOptions{})
-		return err == nil && review.Status.Allowed, err
+		review := authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: name, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: l.Namespace, Verb: fmt.Sprint(verbs[0]), Resource: "configmaps",
+			},
+		}}
+		got, err := admin.AuthorizationV1().SubjectAccessReviews().Create(l.Context(), &review, metav1.CreateOptions{})
+		return err == nil && got.Status.Allowed, err
 	})
 	return user
 }
@@ -372,21 +378,21 @@ func TestCF15_IfMatchMeansNothingHere(t *testing.T) {
 
 // ifMatchHoldsForPatches makes If-Match the token of a patch.
 var ifMatchHoldsForPatches = world.New("the server honors If-Match in a patch", func(l *lab.Lab) {
-	honorIfMatch(l, http.MethodPatch, func(token string) string { return `{"metadata":{"resourceVersion":` + token + `}}` })
+	honorIfMatch(l, http.MethodPatch, `{"metadata":{"resourceVersion":%s}}`)
 })
 
 // ifMatchHoldsForDeletes makes If-Match the precondition of a delete.
 var ifMatchHoldsForDeletes = world.New("the server honors If-Match in a delete", func(l *lab.Lab) {
-	honorIfMatch(l, http.MethodDelete, func(token string) string { return `{"preconditions":{"resourceVersion":` + token + `}}` })
+	honorIfMatch(l, http.MethodDelete, `{"preconditions":{"resourceVersion":%s}}`)
 })
 
-// honorIfMatch puts what If-Match says, in quotes, into the body of requests with one method.
-func honorIfMatch(l *lab.Lab, verb string, body func(token string) string) {
+// honorIfMatch gives requests with one method another body, with what If-Match says in it.
+func honorIfMatch(l *lab.Lab, verb, body string) {
 	l.Wire.AddHTTP(&wire.HTTPRule{
 		When: func(c *wire.Call) bool { return c.Verb == verb }, Note: "If-Match was taken for the token",
 		Request: func(q *http.Request, sent []byte) []byte {
 			if match := q.Header.Get("If-Match"); match != "" {
-				return []byte(body(match))
+				return fmt.Appendf(nil, body, match)
 			}
 			return sent
 		},

@@ -225,8 +225,8 @@ var ServerGivesUp = New("the server gives up after five retries", func(l *lab.La
 	})
 })
 
-// AFailedCompareIsTheRefusal lets no update of a key pass to etcd once a compare on it has failed, and answers what comes
-// of that with the sentence of a conflict.
+// AFailedCompareIsTheRefusal lets no update of a key pass to etcd once a compare on it has failed, and answers what
+// comes of that with the sentence of a conflict.
 var AFailedCompareIsTheRefusal = New("a failed compare is itself the refusal, and the server looks no further",
 	func(l *lab.Lab) {
 		var failed sync.Map // keys
