@@ -210,6 +210,7 @@ func TestCF3_AFailedCompareStopsTheWriteAndTheApiserverRefuses(t *testing.T) {
 		l.Show("the same, but the failed transaction brings back the token that was sent, once", misled)
 		l.Say("The apiserver compares the token with what it was told, finds them equal and tries once more. The second " +
 			"failed transaction brings back the true number, and only then comes the 409.")
+		l.Say("One replace is not refused in such a race: the one that takes away a last finalizer (CF12).")
 		l.Refused(late, "the replace that was misled", lab.Stale(lamp))
 		own := slices.DeleteFunc(misled.Only(wire.Txn), func(r wire.Request) bool { return r.Succeeded || r.Err != "" })
 		l.Equal("the number of its transactions that reach etcd", len(own), 2)
