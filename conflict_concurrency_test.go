@@ -2,6 +2,7 @@
 package modrev
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -166,7 +167,7 @@ func TestCF13_AReplaceIsACompareAndSwapOnlyWithTheCallersOwnToken(t *testing.T) 
 				}
 				l.Refused(err, how+": the replace by one that came late", lab.Stale(lock))
 			}
-			holder := lab.Field(leases.Peek(lock.GetName()), "holderIdentity")
+			holder := cmp.Or(lab.Field(leases.Peek(lock.GetName()), "holderIdentity"), "(nobody)")
 			table.Row(fmt.Sprintf("%d, %s", len(answers), how), got, len(answers)-got, holder)
 			l.Equal(fmt.Sprintf("%s: of %d clients that got the lock", how, len(answers)), got, want)
 		}
@@ -187,7 +188,7 @@ func TestCF13_AReplaceIsACompareAndSwapOnlyWithTheCallersOwnToken(t *testing.T) 
 		table.End()
 		l.Show("two at once", seen)
 		l.Say("Nobody may get it, although it stays free: a token is about the object, and not about who holds the lock. " +
-			"Read again. And that is not all of a lock: who gets it may die (an expiry), or sleep until another has it (a " +
+			"Read again. And that is not all of a lock: its holder may die (an expiry), or sleep until another has it (a " +
 			"fence, OT27b).")
 	})
 }

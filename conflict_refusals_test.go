@@ -237,24 +237,28 @@ func TestCF8c_TheChecksHaveAnOrder(t *testing.T) {
 			l.Equal(c.is+": the answer", answer, c.answer)
 			l.Sends(seen, "a request that is "+c.is, c.cost)
 		}
-
-		leases := userWhoMay(l, "editor", "update", "patch").Of(lab.Lease)
-		invalid := leases.New("lock", "leaseDurationSeconds=0")
-		_, err := leases.TryReplace(invalid)
-		table.Row("a replace that would create an invalid Lease, without the right", lab.AnswerLine(err), "")
-		l.Equal("invalid and without the right to create: the answer", lab.AnswerLine(err), "422 Invalid")
-		_, err = leases.TryReplace(leases.New("lock"))
-		table.Row("the same, valid", lab.AnswerLine(err), "")
-		l.Equal("valid and without the right to create: the answer", lab.AnswerLine(err), "403 Forbidden")
-		l.LimitConfigMaps(1, 1)
-		_, err = l.TryCreate("shelf")
-		table.Row("a create of a name that is taken, the quota used up", lab.AnswerLine(err), "")
-		l.Equal("a taken name, the quota used up: the answer", lab.AnswerLine(err), "403 Forbidden")
+		checksOfACreate(l, table)
 		table.End()
 		l.Say("A replace looks at the uid before the token; a patch and an apply take it for validity. An apply looks at " +
 			"its schema and at the owners of its fields before the token. A create is validated before its name is looked " +
 			"up, and the right to create by a replace is asked last.")
 	})
+}
+
+// checksOfACreate are further rows of CF8c: when a create looks at rights and at the quota.
+func checksOfACreate(l *lab.Lab, table *lab.Table) {
+	leases := userWhoMay(l, "editor", "update", "patch").Of(lab.Lease)
+	invalid := leases.New("lock", "leaseDurationSeconds=0")
+	_, err := leases.TryReplace(invalid)
+	table.Row("a replace that would create an invalid Lease, without the right", lab.AnswerLine(err), "")
+	l.Equal("invalid and without the right to create: the answer", lab.AnswerLine(err), "422 Invalid")
+	_, err = leases.TryReplace(leases.New("lock"))
+	table.Row("the same, valid", lab.AnswerLine(err), "")
+	l.Equal("valid and without the right to create: the answer", lab.AnswerLine(err), "403 Forbidden")
+	l.LimitConfigMaps(1, 1)
+	_, err = l.TryCreate("shelf")
+	table.Row("a create of a name that is taken, the quota used up", lab.AnswerLine(err), "")
+	l.Equal("a taken name, the quota used up: the answer", lab.AnswerLine(err), "403 Forbidden")
 }
 
 // shelfBody is the body of a request about a shelf: what metadata says besides the name, and one key of data.
