@@ -486,10 +486,10 @@ func TestCF5_TheServersRetryHasNoCount(t *testing.T) {
 			_, late = l.WithHeader("Content-Type", string(types.MergePatchType)).
 				TryRaw(http.MethodPatch, l.Path("busy"), "timeout=1s", []byte(`{"data":{"color":"blue"}}`))
 		})
-		stop()
 		l.Equal("what ends the patch with a deadline", endedBy(late), deadlineEnded)
 		l.Expect(many.Count(wire.Txn) > 1, "it is tried again until then", "it is tried %d times", many.Count(wire.Txn))
 		l.Stored(busy, "color=red")
+		stop() // not before: a last try may still be on its way
 
 		table := l.Table("a patch that is overtaken", "transactions", "answer")
 		table.Row("300 times", seen.Count(wire.Txn), lab.AnswerLine(err))
