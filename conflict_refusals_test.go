@@ -469,5 +469,6 @@ func TestCF8g_AnotherUIDIsAConflictThatLooksLikeAStorageError(t *testing.T) {
 		table.End()
 		l.Say("With the uid: %s", l.Describe(refused))
 		l.Stored(stranger, "color=green")
+		l.Equal("the uid of what it was written to", l.Peek("shelf").GetUID(), stranger.GetUID())
 	})
 }
