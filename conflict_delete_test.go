@@ -5,8 +5,12 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -20,12 +24,14 @@ import (
 func TestCF8e_ADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF8e", From: "+",
-		Says: "a delete of an object with a finalizer is an update that is answered with 200: the name stays taken, a " +
-			"create is 409 AlreadyExists, the object can still be written, and only new finalizers are refused, with 422",
-		Why: "200 for a delete does not mean gone; and \"Forbidden\" in the text of that 422 is about a field and has " +
-			"nothing to do with rights",
-		FalseIf: world.FinalizersAreDropped.Shows(`a create under the name was accepted`),
+		Says: "a delete of an object with a finalizer only marks it: the answer is 200, and the name stays taken until " +
+			"its last finalizer goes",
+		Why: "200 for a delete does not mean gone; and the \"Forbidden\" with which a new finalizer is refused, " +
+			"422, is about a field",
+		Do:      "Wait until the object is gone before you create its successor.",
+		FalseIf: deletesIgnoreFinalizers.Shows(`a create under the name was accepted`),
 		AlsoFalseIf: []world.World{
+			world.FinalizersAreDropped.Shows(`a create under the name was accepted`),
 			world.DeletesAreDryRuns.Shows(`one more finalizer was accepted`),
 			world.EtcdKeepsTheOldValue.Shows(`color=red is stored`),
 			world.EtcdDeletesNothingOf("shelf").Shows(`its key is still in etcd`),
@@ -72,6 +78,17 @@ func TestCF8e_ADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
 	})
 }
 
+// deletesIgnoreFinalizers makes the first update of the shelf, by which a delete marks it, delete its key.
+var deletesIgnoreFinalizers = world.New("a delete looks at no finalizer", func(l *lab.Lab) {
+	update := func(r *wire.Request) bool { return strings.HasSuffix(r.Key, "/shelf") && wire.UpdateOf(r.Key)(r) }
+	rule := wire.AlterTxn(update, "made a delete", func(txn *pb.TxnRequest) {
+		txn.Success = []*pb.RequestOp{{Request: &pb.RequestOp_RequestDeleteRange{
+			RequestDeleteRange: &pb.DeleteRangeRequest{Key: txn.Compare[0].Key}}}}
+	})
+	rule.Times = 1
+	l.Wire.Add(rule)
+})
+
 // createHeld creates an object with one finalizer. A delete then only marks it, until somebody takes the finalizer
 // away; there is no controller here that would.
 func createHeld(c *lab.Client, name string, fields ...string) *lab.Object {
@@ -90,12 +107,14 @@ func createMarked(l *lab.Lab, name string) *lab.Object {
 func TestCF9_ADeleteCanSayWhatItMeans(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF9", From: "D2 paragraph 1, 5",
-		Says: "a delete can carry preconditions: by uid it means this incarnation, by resourceVersion the version that was " +
-			"decided on; without them it deletes whatever stands there now",
-		Why: "a delete by name that is repeated, or late, hits the object that has taken the name since; and a uid alone " +
-			"does not see that somebody has changed the object to keep it",
-		FalseIf: world.ClientDropsThePreconditions.Shows(`the delete by the uid of the one before was accepted`),
+		Says: "a delete can carry preconditions: by uid it means this incarnation, by resourceVersion the version that " +
+			"was decided on",
+		Why: "a late delete by name hits the object that has taken the name; a uid alone does not see a change " +
+			"that should keep it",
+		Do:      "Delete with the uid, and with the resourceVersion if the content decides.",
+		FalseIf: world.UIDsBelongToNames.Shows(`the delete by the uid of the one before was accepted`),
 		AlsoFalseIf: []world.World{
+			world.ClientDropsThePreconditions.Shows(`the delete by the uid of the one before was accepted`),
 			world.DeletesCarryTheUID.Shows(`the delete without preconditions was refused: 409`),
 			world.DeletesLose("resourceVersion").Shows(`the delete of the version that was read was accepted`),
 			world.DeletesCarryTheVersion.Shows(`the delete by uid was refused: 409`),
@@ -149,8 +168,9 @@ func TestCF9b_ADeleteIsComparedAndRetriedLikeAnUpdate(t *testing.T) {
 		ID: "CF9b", From: "D1 Expect 3; D2 paragraph 5",
 		Says: "a delete is a transaction with the same compare: overtaken, it is tried again on whatever stands there " +
 			"then, unless its preconditions forbid that",
-		Why: "even a delete that was right when the apiserver looked can hit a version, or an object, that nobody decided " +
-			"on; the precondition is checked anew after each failed compare",
+		Why: "a delete that was right when the apiserver looked can hit what nobody decided on; only a " +
+			"precondition is checked anew",
+		Do:      "Set a precondition where the version or the incarnation matters.",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the overtaken delete of this version was accepted`),
 		AlsoFalseIf: []world.World{
 			world.DeletesLose("uid").Shows(`the overtaken delete of this uid was accepted`),
@@ -209,24 +229,43 @@ type meanwhile struct {
 	do           func(name string)
 }
 
-func TestCF12_RemovingTheLastFinalizerDoesNotHonourTheToken(t *testing.T) {
+func TestCF12_RemovingTheLastFinalizerDoesNotHonorATokenThatIsOvertaken(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF12", From: "+",
-		Says: "warning: removing the last finalizer of an object that is being deleted is a delete, and it does not " +
-			"honour the token: a replace with the current token, overtaken by another write, is answered with 200 and the " +
-			"write is gone; overtaken by delete and create, a replace without a uid deletes the new object",
-		Why: "the token is compared once, and then the apiserver deletes with the uid as its only precondition, as often " +
-			"as it takes; a finalizer's last word is not protected as every other replace is",
-		FalseIf: world.ClientsSendTheUID.Shows(
-			`the replace overtaken by delete and create was refused: 409 Conflict: .*UID in precondition`),
+		Says: "warning: taking away the last finalizer of what is being deleted does not honor a token that is " +
+			"overtaken: the other's write is gone",
+		Why: "after its own comparison the apiserver deletes with the uid as its only precondition, as often as " +
+			"it takes",
+		Do:      "Let nothing depend on a last write to an object that is being deleted.",
+		FalseIf: theDeleteComparesTheToken.Shows(`the replace overtaken by a patch was refused`),
 		AlsoFalseIf: []world.World{
+			world.OlderTokensCount.Shows(`the replace that is stale on arrival was accepted`),
+			world.ClientDropsTheTokenOf("merge patch").Shows(`the merge patch that is stale on arrival was accepted`),
+			world.ClientsSendTheUID.Shows(
+				`the replace overtaken by delete and create was refused: 409 Conflict: .*UID in precondition`),
 			world.EtcdDeletesNothingOf("shelf").Shows(`overtaken by a patch, the object stands`),
-			world.ServerCountsItself.Shows(`the version that the answer shows is 10\d\d`),
 		},
 		Read: source.Decl(registryStore, "(*Store).deleteWithoutFinalizers"),
 	}, func(l *lab.Lab) {
-		table := l.Table("the last finalizer is removed, overtaken by",
-			"answer", "its token", "the token sent", "object after it")
+		table := l.Table("the last finalizer is removed by", "the token", "answer", "to etcd", "object after it")
+		late := createMarked(l, "late")
+		l.Settle(l.Rival().Set("late", "color=blue"))
+		withoutFinalizers := fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"finalizers":null}}`, late.GetResourceVersion())
+		for _, c := range []struct {
+			request string
+			send    func() error
+		}{
+			{"a replace", func() error { return errorOf(l.TryReplace(late, "-metadata.finalizers", "-metadata.uid")) }},
+			{"a merge patch", func() error { return errorOf(l.TryPatch("late", types.MergePatchType, withoutFinalizers)) }},
+		} {
+			var err error
+			seen := l.Record(func() { err = c.send() })
+			table.Row(c.request, "stale on arrival", lab.AnswerLine(err), seen.Summary(), fate(l, late))
+			what := "the" + strings.TrimPrefix(c.request, "a") + " that is stale on arrival"
+			l.Refused(err, what, lab.Stale(late))
+			l.Sends(seen, what, "1 Range")
+		}
+
 		var shown wire.Requests
 		for _, c := range []struct {
 			name, by string
@@ -236,24 +275,38 @@ func TestCF12_RemovingTheLastFinalizerDoesNotHonourTheToken(t *testing.T) {
 			{"lamp", "delete and create", recreateMarked},
 		} {
 			marked := createMarked(l, c.name)
-			var answer *lab.Object
-			seen, err := overtaken(l, marked, func() (err error) {
-				answer, err = l.TryReplace(marked, "-metadata.finalizers", "-metadata.uid")
-				return err
-			}, func() { c.rival(l, marked) })
+			seen, err := overtaken(l, marked,
+				func() error { return errorOf(l.TryReplace(marked, "-metadata.finalizers", "-metadata.uid")) },
+				func() { c.rival(l, marked) })
+			table.Row("a replace", "overtaken by "+c.by, lab.AnswerLine(err), "", fate(l, marked))
 			l.Accepted(err, "the replace overtaken by "+c.by)
-			table.Row(c.by, lab.AnswerLine(err), answer.GetResourceVersion(), marked.GetResourceVersion(), fate(l, marked))
 			l.Expect(!l.Exists(marked), "overtaken by "+c.by+", the object is gone",
 				"overtaken by %s, the object stands", c.by)
-			l.Equal("the version that the answer shows", answer.GetResourceVersion(), marked.GetResourceVersion())
 			shown = seen
 		}
 		table.End()
 		l.Show("PUT without finalizers and without a uid, overtaken by delete and create", shown)
 		l.Say("So it is on kube-apiserver %s: deleteWithoutFinalizers passes on the uid that the replace carries, and no "+
-			"version. The safer way is to send the object as it was read, uid included.", l.Session().Binary().Version)
+			"version. Overtaken by delete and create, a replace without a uid even deletes the new object. The safer way is to "+
+			"send the object as it was read, uid included (CF12b).", l.Session().Binary().Version)
 	})
 }
+
+// theDeleteComparesTheToken lets no second delete of the shelf pass. The apiserver would send none if it deleted the
+// version that the writer had read.
+var theDeleteComparesTheToken = world.New("the last finalizer's delete is not tried again", func(l *lab.Lab) {
+	deletes := 0 // of the shelf; one comes after the other
+	again := func(r *wire.Request) bool {
+		if r.Method == wire.Txn && strings.HasSuffix(r.Key, "/shelf") && len(r.Then) == 1 && r.Then[0].Kind == "Delete" {
+			deletes++
+			return deletes > 1
+		}
+		return false
+	}
+	l.Wire.Add(&wire.Rule{
+		When: again, Note: "not tried again", Err: status.Error(codes.Aborted, "the version has moved on"),
+	})
+})
 
 // patchMarked has a rival patch an object that is marked as deleted.
 func patchMarked(l *lab.Lab, marked *lab.Object) { l.Rival().Set(marked.GetName(), "color=blue") }
@@ -267,19 +320,21 @@ func recreateMarked(l *lab.Lab, marked *lab.Object) {
 func TestCF12b_TheUIDProtectsTheNextIncarnationFromALateFinalizer(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF12b", From: "+",
-		Says: "with the uid in the replace, removing the last finalizer cannot delete the next incarnation: 409; a write " +
-			"to the same incarnation is lost all the same",
-		Why: "to send the object as it was read, uid included, is the safer way, and no safe one: let nothing depend on a " +
-			"last write to an object that is being deleted",
-		FalseIf: world.ClientDropsTheUID.Shows(`removing the last finalizer of an earlier incarnation was accepted`),
+		Says: "with the uid in the replace, an overtaken removal of the last finalizer cannot delete the next " +
+			"incarnation: it is refused with 409",
+		Why: "to send the object as it was read is the safer way, and no safe one: an overtaking write is lost " +
+			"all the same",
+		Do:      "Send the uid when you take a finalizer away.",
+		FalseIf: world.UIDsBelongToNames.Shows(`removing the last finalizer of an earlier incarnation was accepted`),
 		AlsoFalseIf: []world.World{
+			world.ClientDropsTheUID.Shows(`removing the last finalizer of an earlier incarnation was accepted`),
 			world.EtcdDeletesNothingOf("shelf").Shows(`^overtaken by a patch, it stands$`),
 		},
 		Read: source.Decl("k8s.io/apiserver/pkg/registry/rest", "(*defaultUpdatedObjectInfo).Preconditions"),
 	}, func(l *lab.Lab) {
 		lamp := createMarked(l, "lamp")
 		seen, err := overtaken(l, lamp,
-			func() error { _, err := l.TryReplace(lamp, "-metadata.finalizers"); return err },
+			func() error { return errorOf(l.TryReplace(lamp, "-metadata.finalizers")) },
 			func() { recreateMarked(l, lamp) })
 		l.Refused(err, "removing the last finalizer of an earlier incarnation", lab.Refusal{
 			Code: http.StatusConflict, Reason: metav1.StatusReasonConflict,
@@ -288,7 +343,7 @@ func TestCF12b_TheUIDProtectsTheNextIncarnationFromALateFinalizer(t *testing.T) 
 		l.Expect(l.Exists(lamp), "the next incarnation stands", "it is gone")
 		shelf := createMarked(l, "shelf")
 		_, patched := overtaken(l, shelf,
-			func() error { _, err := l.TryReplace(shelf, "-metadata.finalizers"); return err },
+			func() error { return errorOf(l.TryReplace(shelf, "-metadata.finalizers")) },
 			func() { patchMarked(l, shelf) })
 
 		table := l.Table("the last finalizer is removed, uid sent, overtaken by", "answer", "object after it")
@@ -296,6 +351,7 @@ func TestCF12b_TheUIDProtectsTheNextIncarnationFromALateFinalizer(t *testing.T) 
 		table.Row("a patch", lab.AnswerLine(patched), fate(l, shelf))
 		table.End()
 		l.Show("PUT without finalizers, with the uid, overtaken by delete and create", seen)
+		l.Say("A removal that is stale when it arrives is refused, with a uid or without (CF12).")
 		l.Accepted(patched, "removing the last finalizer, overtaken by a patch")
 		l.Expect(!l.Exists(shelf), "overtaken by a patch, the object is gone with it", "overtaken by a patch, it stands")
 	})

@@ -2,6 +2,7 @@
 package modrev
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"testing"
@@ -22,10 +23,11 @@ import (
 func TestCF7_AFailedTestOfAJSONPatchIsInvalidAndNotAConflict(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF7", From: "D2 paragraph 3",
-		Says: "a JSON Patch whose test of the resourceVersion fails is answered with 422 Invalid and not with a conflict, " +
-			"so RetryOnConflict does not retry it; a JSON Patch that replaces the resourceVersion is answered with 409",
-		Why: "both patches say \"only if it is still this version\"; but the code around them, which waits for 409, does " +
-			"nothing about the first",
+		Says: "a JSON Patch whose test of the resourceVersion fails is answered with 422 Invalid, so RetryOnConflict " +
+			"does not retry it",
+		Why: "replacing the resourceVersion by a stale one says the same, and is answered with the 409 that your " +
+			"retry waits for",
+		Do:      "Replace the resourceVersion in a JSON Patch where you would test it.",
 		FalseIf: world.ATestBecomesAPrecondition.Shows(`a patch with a failed test was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
 			world.ClientDropsTheTokenOf("JSON patch").Shows(
@@ -47,7 +49,7 @@ func TestCF7_AFailedTestOfAJSONPatchIsInvalidAndNotAConflict(t *testing.T) {
 					return err
 				})
 			})
-			table.Row(op+" /metadata/resourceVersion", lab.AnswerLine(err), attempts, seen.Summary())
+			table.Row(op+" of the resourceVersion, a stale one", lab.AnswerLine(err), attempts, seen.Summary())
 			return attempts, err
 		}
 
@@ -70,12 +72,14 @@ func TestCF7_AFailedTestOfAJSONPatchIsInvalidAndNotAConflict(t *testing.T) {
 func TestCF7b_ATokenInAPatchIsAPreconditionInEveryFormat(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF7b", From: "D2 paragraph 3",
-		Says: "a resourceVersion in the body of a patch is a precondition in every format, server-side apply included, and " +
-			"force does not get past it",
-		Why: "a patch can be as strict as a replace, without If-Match and without a test; and a token that a template has " +
-			"brought along makes patches fail for no visible reason",
-		FalseIf: world.ClientDropsTheToken.Shows(`a merge patch with a stale token was accepted`),
+		Says: "a resourceVersion in the body of a patch is a precondition in every format, server-side apply included, " +
+			"and force does not get past it",
+		Why: "a patch can be as strict as a replace; and a token left over from a template makes patches fail for " +
+			"no visible reason",
+		Do:      "Put the token into a patch that depends on what you read.",
+		FalseIf: aStaleReadAndNoCompare.Shows(`a merge patch with a stale token was accepted`),
 		AlsoFalseIf: []world.World{
+			world.ClientDropsTheToken.Shows(`a merge patch with a stale token was accepted`),
 			world.ClientDropsTheTokenOf("strategic merge patch").Shows(
 				`a strategic merge patch with a stale token was accepted`),
 			world.ClientDropsTheTokenOf("JSON patch").Shows(`a JSON Patch with a stale token was accepted`),
@@ -113,18 +117,33 @@ func TestCF7b_ATokenInAPatchIsAPreconditionInEveryFormat(t *testing.T) {
 			table.Row(c.patch, refusal.CodeAndReason(), len(refusal.Causes), seen.Summary())
 			l.Sends(seen, c.patch, "1 Range")
 		}
-		table.End()
 		l.Stored(shelf, "color=blue", "-size")
+		now := l.Peek("shelf").GetResourceVersion()
+		_, err := l.TryApply("shelf", "writer", true, "color=green", "metadata.resourceVersion="+now)
+		table.Row("an apply with force and the current one", lab.AnswerLine(err), "", "")
+		table.End()
+		l.Accepted(err, "an apply with force and the current token")
+		l.Say("Force settles who owns a field, the token whether the object is still the one that was read. A dispute " +
+			"about a field is reported before a stale token (CF8c).")
+		l.Stored(shelf, "color=green")
 	})
 }
+
+// aStaleReadAndNoCompare lets what is stale by one version pass the apiserver and etcd.
+var aStaleReadAndNoCompare = world.New(
+	"a read of etcd shows the version before the newest, and the compare is taken out",
+	func(l *lab.Lab) {
+		world.ReadsShowTheVersionBefore.Bend(l)
+		world.EtcdIgnoresTheCompare.Bend(l)
+	})
 
 func TestCF7c_PatchFormatsDifferInHowTheyMerge(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF7c", From: "D2 paragraph 3",
-		Says: "a merge patch replaces a list as a whole; a strategic merge patch and an apply merge it by its key; a JSON " +
-			"Patch addresses its items; on a custom resource a strategic merge patch is 415",
-		Why: "the same body means another change in another format, and a merge patch of a list removes what others have " +
-			"put into it, without a conflict",
+		Says: "a merge patch replaces a list; a strategic merge patch and an apply merge it by its key, if the schema " +
+			"has one",
+		Why:     "a patch that replaces a list removes what others have put into it, and nobody is told of a conflict",
+		Do:      "Look up whether the list is merged by a key before you patch it.",
 		FalseIf: world.EveryPatchIsAMergePatch.Shows(`^strategic merge patch: the list is \[new\]`),
 		AlsoFalseIf: []world.World{
 			world.PatchesAreSentAs("deployments", "merge patch", "strategic merge patch", types.StrategicMergePatchType).
@@ -133,33 +152,42 @@ func TestCF7c_PatchFormatsDifferInHowTheyMerge(t *testing.T) {
 				Shows(`^apply: the list is \[new\]`),
 			world.PatchesAreSentAs("shelves", "strategic merge patch", "merge patch", types.MergePatchType).
 				Shows(`a strategic merge patch of a custom resource was accepted`),
+			tolerationsAreMerged.Shows(`^strategic merge patch of tolerations: the list is \[c new\]`),
 		},
 		Read: source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "(*smpPatcher).applyPatchToCurrentObject"),
 	}, func(l *lab.Lab) {
 		deployments := l.Of(lab.Deployment)
-		container := `{"name":"new","image":"registry.example/new:1"}`
-		template := `{"apiVersion":"apps/v1","kind":"Deployment",` +
-			`"spec":{"template":{"spec":{"containers":[` + container + `]}}}}`
-		operation := `[{"op":"add","path":"/spec/template/spec/containers/-","value":` + container + `}]`
-		table := l.Table("add new to containers [c] by a", "containers after it")
+		table := l.Table("add new to [c] by a", "containers after it", "tolerations after it")
 		for i, c := range []struct {
-			patch  string
-			format types.PatchType
-			body   string
-			leaves string
+			patch                   string
+			format                  types.PatchType
+			containers, tolerations string
 		}{
-			{"merge patch", types.MergePatchType, template, "[new]"},
-			{"strategic merge patch", types.StrategicMergePatchType, template, "[new c]"},
-			{"apply", types.ApplyPatchType, template, "[c new]"},
-			{"JSON Patch, add to the end", types.JSONPatchType, operation, "[c new]"},
+			{"merge patch", types.MergePatchType, "[new]", "[new]"},
+			{"strategic merge patch", types.StrategicMergePatchType, "[new c]", "[new]"},
+			{"apply", types.ApplyPatchType, "[c new]", "[new]"},
+			{"JSON Patch, add to the end", types.JSONPatchType, "[c new]", "[c new]"},
 		} {
 			name := fmt.Sprintf("shelf-%d", i)
 			deployments.Create(name)
-			names := containers(deployments.Patch(name, c.format, c.body))
-			table.Row(c.patch, names)
-			l.Equal(c.patch+": the list", names, c.leaves)
+			deployments.Patch(name, types.MergePatchType, addTo("tolerations", `{"key":"c"}`, types.MergePatchType))
+			patch := func(field, item string) string {
+				options := metav1.PatchOptions{FieldManager: "writer"}
+				if c.format == types.ApplyPatchType {
+					options.Force = new(true) // the creator of the list is another manager: an update
+				}
+				patched, err := deployments.TryPatchWith(name, c.format, addTo(field, item, c.format), options)
+				require.NoError(l, err, "patching %s by a %s", field, c.patch)
+				return itemsOf(patched, field)
+			}
+			containers := patch("containers", `{"name":"new","image":"registry.example/new:1"}`)
+			tolerations := patch("tolerations", `{"key":"new"}`)
+			table.Row(c.patch, containers, tolerations)
+			l.Equal(c.patch+": the list", containers, c.containers)
+			l.Equal(c.patch+" of tolerations: the list", tolerations, c.tolerations)
 		}
 		table.End()
+		l.Say("The key of a container is its name. The schema gives tolerations no key: they are atomic, one value.")
 
 		shelves := l.Of(l.CustomResource())
 		shelves.Create("shelf", "color=red")
@@ -170,27 +198,47 @@ func TestCF7c_PatchFormatsDifferInHowTheyMerge(t *testing.T) {
 	})
 }
 
-// containers names the containers of a Deployment's template, in order.
-func containers(deployment *lab.Object) string {
-	list, _, _ := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
+// addTo is the body of a patch that names one item of a list in a Deployment's template, or adds it, in a JSON Patch.
+func addTo(field, item string, format types.PatchType) string {
+	if format == types.JSONPatchType {
+		return fmt.Sprintf(`[{"op":"add","path":"/spec/template/spec/%s/-","value":%s}]`, field, item)
+	}
+	return fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","spec":{"template":{"spec":{%q:[%s]}}}}`, field, item)
+}
+
+// itemsOf names the items of a list in a Deployment's template, in order.
+func itemsOf(deployment *lab.Object, field string) string {
+	list, _, _ := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", field)
 	names := []any{}
-	for _, c := range list {
-		names = append(names, c.(map[string]any)["name"])
+	for _, item := range list {
+		key := map[string]string{"containers": "name", "tolerations": "key"}[field]
+		names = append(names, item.(map[string]any)[key])
 	}
 	return fmt.Sprint(names)
 }
 
+// tolerationsAreMerged puts the toleration that is there into strategic merge patches of others.
+var tolerationsAreMerged = world.New("the server merges tolerations as well (the request is rewritten)",
+	func(l *lab.Lab) {
+		l.Wire.AddHTTP(&wire.HTTPRule{
+			When: func(c *wire.Call) bool { return c.Format == "strategic merge patch" }, Note: "merged",
+			Request: func(_ *http.Request, body []byte) []byte {
+				return bytes.Replace(body, []byte(`"tolerations":[`), []byte(`"tolerations":[{"key":"c"},`), 1)
+			},
+		})
+	})
+
 func TestCF7d_ANullTokenIsNoToken(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF7d", From: "+",
-		Says: "a merge patch that sets resourceVersion to null takes the token away: a ConfigMap is then patched without a " +
-			"check, overtaken or not, and a custom resource is refused with 422, although a patch that does not mention it " +
-			"is accepted",
-		Why: "that is what a client-side apply sends when somebody once saved a resourceVersion in a manifest and later " +
-			"removed it",
-		FalseIf: world.NullsAreDropped.Shows(`a patch with null of a Shelf was accepted`),
+		Says: "a merge patch that sets resourceVersion to null takes the token away: a ConfigMap is patched unchecked, a " +
+			"custom resource refused with 422",
+		Why:     "a client-side apply sends that null when a resourceVersion was once saved in a manifest and later removed",
+		Do:      "Keep resourceVersion out of manifests.",
+		FalseIf: world.NullMeansTheNewest.Shows(`an overtaken patch of a ConfigMap with null was refused: 409`),
 		AlsoFalseIf: []world.World{
-			world.NullMeansTheNewest.Shows(`an overtaken patch of a ConfigMap with null was refused: 409`),
+			world.EtcdIgnoresTheCompareOf("pinned").Shows(`a ConfigMap with the current one was accepted`),
+			world.NullsAreDropped.Shows(`a patch with null of a Shelf was accepted`),
 			world.ClientDropsTheToken.Shows(`a ConfigMap with the current one was accepted`),
 			world.PatchesSayNull.Shows(`a Shelf that does not mention it was refused: 422`),
 			world.EtcdKeepsTheOldValue.Shows(`metadata.labels.color is not stored`),
@@ -240,53 +288,4 @@ func labelOvertaken(l *lab.Lab, o *lab.Object, token string) (int, error) {
 		func() error { return label(l.Client, o.GetName(), token) },
 		func() { l.Rival().Set(o.GetName(), "rival=yes") })
 	return seen.Count(wire.Txn) - 1, err // one is the rival's
-}
-
-func TestCF16_AnApplyCreatesWhatIsGoneUnlessItNamesTheUID(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "CF16", From: "D2 paragraph 3, 5",
-		Says: "an apply creates what is missing: the one that takes the last finalizer away, sent twice, brings the object " +
-			"back; with the uid in it, it is refused with 409",
-		Why: "a controller that acts on an old event resurrects what it has just cleaned up; a uid says that only this " +
-			"incarnation was meant",
-		FalseIf: world.ClientDropsTheUID.Shows(`the apply with the uid of the object that is gone was accepted`),
-		AlsoFalseIf: []world.World{
-			world.RefusalsBecome(http.StatusConflict, http.StatusNotFound, metav1.StatusReasonNotFound).
-				Shows(`was refused: 404 NotFound about configmaps shelf: .*uid mismatch`),
-			world.ClientsSendTheUID.Shows(`the same apply without the uid was refused: 409`),
-		},
-		Read:    source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "(*applyPatcher).createNewObject"),
-		Answers: "#9",
-	}, func(l *lab.Lab) {
-		table := l.Table("step", "answer", "uid after it")
-		apply := func(step, meta string) (*lab.Object, error) {
-			o, err := l.TryPatch("shelf", types.ApplyPatchType,
-				`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf"`+meta+`}}`)
-			uid := "(no object)"
-			if err == nil && l.Exists(o) {
-				uid = string(o.GetUID())
-			}
-			table.Row(step, l.Answered(), uid)
-			return o, err
-		}
-
-		shelf, err := apply("apply with a finalizer", `,"finalizers":["modrev.example/hold"]`)
-		require.NoError(l, err, "applying")
-		l.Delete("shelf")
-		_, err = apply("delete; apply without the finalizer", "")
-		require.NoError(l, err, "applying without the finalizer")
-		_, refused := apply("the same, with the uid", fmt.Sprintf(`,"uid":%q`, shelf.GetUID()))
-		l.Refused(refused, "the apply with the uid of the object that is gone", lab.Refusal{
-			Code: http.StatusConflict, Reason: metav1.StatusReasonConflict,
-			Says: "uid mismatch: the provided object specified uid " + string(shelf.GetUID()) +
-				", and no existing object was found",
-		})
-		again, err := apply("the same, without the uid", "")
-		l.Accepted(err, "the same apply without the uid")
-		table.End()
-		l.Say("With the uid: %s", l.Describe(refused))
-
-		l.Expect(again.GetUID() != shelf.GetUID(), "what comes back is another object",
-			"it has the same uid %s", again.GetUID())
-	})
 }

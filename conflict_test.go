@@ -2,21 +2,19 @@
 package modrev
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/discovery"
 
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
@@ -32,15 +30,17 @@ const registryStore = "k8s.io/apiserver/pkg/registry/generic/registry"
 func TestCF1_AStaleReplaceIsRefusedAndTheRivalsWriteSurvives(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF1", From: "D1 Do 4, Expect 2; D2 paragraph 2",
-		Says: "a replace that carries a stale resourceVersion is refused with 409 Conflict and one exact sentence, and " +
+		Says: "a stale replace of an object that is still there is refused with 409 Conflict and one exact sentence, and " +
 			"nothing of it is stored",
 		Why: "of two clients that decided on the same version only one can be right about it; the other one is told, " +
 			"and overwrites nothing",
-		FalseIf: world.ClientDropsTheToken.Shows(`the stale replace was accepted`),
+		Do:      "Send the resourceVersion that you decided on with every replace.",
+		FalseIf: world.OlderTokensCount.Shows(`the stale replace was accepted`),
 		AlsoFalseIf: []world.World{
-			world.AProxyRewordsRefusals.Shows(`was refused: .*please apply the changes`),
+			world.ClientDropsTheToken.Shows(`the stale replace was accepted`),
 			world.AProxyForcesWhatIsRefused.Shows(`color=red is stored`),
-			world.RefusalsAreAbout("ConfigMap").Shows(`is ConfigMap shelf`),
+			world.KeysOutliveTheirDeletion.Shows(`the replace after its deletion was refused: 409 Conflict`),
+			world.ClientDropsTheUID.Shows(`the replace of its namesake was refused: .* has been modified`),
 		},
 		Read: source.Decl(registryStore, "(*Store).Update"),
 	}, func(l *lab.Lab) {
@@ -54,32 +54,45 @@ func TestCF1_AStaleReplaceIsRefusedAndTheRivalsWriteSurvives(t *testing.T) {
 		table.Row("rival patches color", "(none)", "200", rivals.GetResourceVersion(), "blue", "small")
 		table.Row("writer replaces, size=large", read.GetResourceVersion(), lab.AnswerLine(err),
 			stored.GetResourceVersion(), lab.Field(stored, "color"), lab.Field(stored, "size"))
-		table.End()
-		l.Say("%s", l.Describe(err))
-
 		refusal := l.Refused(err, "the stale replace", lab.Stale(read))
 		l.Equal("what the refusal is about", refusal.Details(), "configmaps shelf")
 		l.Stored(read, "color=blue", "size=small")
 		l.Equal("the resourceVersion after it", stored.GetResourceVersion(), rivals.GetResourceVersion())
 		l.WriteDown(record.TheRefusal, "%s", refusal.Message)
 		l.WriteDown(record.StaleReplace, "%s", refusal.CodeAndReason())
+
+		l.Rival().Delete("shelf")
+		_, gone := l.TryReplace(read, "size=large")
+		table.Row("the same after its deletion", read.GetResourceVersion(), lab.AnswerLine(gone), "(gone)", "", "")
+		l.Refused(gone, "the replace after its deletion",
+			lab.Refusal{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound})
+		namesake := l.Rival().Create("shelf", "color=white", "size=tiny")
+		_, another := l.TryReplace(read, "size=large")
+		table.Row("the same onto its namesake", read.GetResourceVersion(), lab.AnswerLine(another),
+			namesake.GetResourceVersion(), "white", "tiny")
+		table.End()
+		l.Refused(another, "the replace of its namesake", lab.Refusal{
+			Code: http.StatusConflict, Reason: metav1.StatusReasonConflict, Says: "UID in precondition",
+		})
+		l.Stored(namesake, "color=white", "size=tiny")
+		l.Say("While it is there: %s", l.Describe(err))
+		l.Say("Once it is gone, the answer is another: 404 here, 201 for a Lease (CF6b), and the uid's own sentence " +
+			"where a namesake stands (CF8g).")
 	})
 }
 
 func TestCF1b_ATokenMustBeEqualAndNotOnlyNewEnough(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF1b", From: "D2 paragraph 2",
-		Says: "the token of a replace is compared for equality: an older one is refused, one from the future just the " +
-			"same; and \"0\" is no token but the absence of one",
-		Why: "a server that asked for \"new enough\" would let anybody in who names a large number; and a client that " +
-			"sends 0 for \"unknown\" overwrites without a check",
+		Says: "the token of a replace is compared for equality: an older one is refused, and one from the future just " +
+			"the same",
+		Why:     "a server that asked for \"new enough\" would let in every client that names a large number",
+		Do:      "Send the token that you were given, and never one that you computed.",
 		FalseIf: world.NewerTokensCount.Shows(`a replace with the next number was accepted`),
 		AlsoFalseIf: []world.World{
 			world.OlderTokensCount.Shows(`a replace with an older number was accepted`),
 			world.TokensAreTheirLastDigits.Shows(`a replace with a number far ahead was accepted`),
-			world.WordsAreNoTokens.Shows(`a replace with a word was accepted`),
 			world.SomebodyIsAlwaysFaster("shelf").Shows(`a replace with the current number was refused: 409`),
-			world.ZeroIsANumber.Shows(`a replace with 0 was refused: 409`),
 		},
 		Read:    source.Decl(registryStore, "(*Store).Update"),
 		Answers: "#35",
@@ -88,72 +101,59 @@ func TestCF1b_ATokenMustBeEqualAndNotOnlyNewEnough(t *testing.T) {
 		shelf := l.Rival().Set("shelf", "color=blue")
 		now := number(shelf)
 		table := l.Table("a replace with", "token", "answer")
-		replace := func(with, token string) error {
+		for _, c := range []struct {
+			with    string
+			token   int64
+			refused bool
+		}{
+			{"an older number", number(first), true},
+			{"the next number", now + 1, true},
+			{"a number far ahead", now + 1_000_000, true},
+			{"the current number", now, false},
+		} {
+			token := strconv.FormatInt(c.token, 10)
 			_, err := l.TryReplace(lab.WithToken(shelf, token), "color=green")
-			table.Row(with, token, lab.AnswerLine(err))
-			return err
+			table.Row(c.with, token, lab.AnswerLine(err))
+			if c.refused {
+				l.Refused(err, "a replace with "+c.with, lab.Stale(shelf))
+				l.Stored(shelf, "color=blue")
+			} else {
+				l.Accepted(err, "a replace with "+c.with)
+			}
 		}
-
-		err := replace("an older number", first.GetResourceVersion())
-		l.Refused(err, "a replace with an older number", lab.Stale(shelf))
-		err = replace("the next number", strconv.FormatInt(now+1, 10))
-		l.Refused(err, "a replace with the next number", lab.Stale(shelf))
-		err = replace("a number far ahead", strconv.FormatInt(now+1_000_000, 10))
-		l.Refused(err, "a replace with a number far ahead", lab.Stale(shelf))
-		word := replace("a word", "newest")
-		l.Refused(word, "a replace with a word",
-			lab.Refusal{Code: http.StatusInternalServerError, Reason: metav1.StatusReasonUnknown})
-		l.Stored(shelf, "color=blue")
-
-		err = replace("the current number", shelf.GetResourceVersion())
-		l.Accepted(err, "a replace with the current number")
-		err = replace("0, when the object has moved on", "0")
-		l.Accepted(err, "a replace with 0")
 		table.End()
-		l.Say("The word: %s", l.Describe(word))
 	})
 }
 
-func TestCF2_TheSameSentenceHasTwoSources(t *testing.T) {
+func TestCF2_AReplaceThatIsStaleOnArrivalNeverBecomesATransaction(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF2", From: "D1 Expect 2",
-		Says: "one after the other, a stale replace is refused by the apiserver's own comparison and etcd sees no " +
-			"transaction at all, if the apiserver's cache has seen the rival's write; in a race it is refused by the failed " +
-			"compare in etcd; the sentence is the same",
-		Why: "who looks for the failed transaction of every 409 does not find it: the number of conflicts says nothing " +
-			"about the number of transactions that failed",
+		Says: "the apiserver itself compares the token: a replace that is stale when it arrives costs etcd one read, and " +
+			"never becomes a transaction",
+		Why: "look for a failed transaction behind every 409 and you won't find one: the number of conflicts says " +
+			"nothing about the number of failed compares",
+		Do:      "Count 409s at the apiserver; etcd's failed compares are another number.",
 		FalseIf: world.ReadsShowTheVersionBefore.Shows(`the replace after the rival's write cost etcd: 1 Range, 1 Txn`),
 		AlsoFalseIf: []world.World{
-			world.ClientDropsTheToken.Shows(`the replace after the rival's write was accepted`),
-			world.EtcdIgnoresTheCompare.Shows(`the replace that was overtaken was accepted`),
+			world.OlderTokensCount.Shows(`the replace after the rival's write was accepted`),
+			world.ALibraryReadsFirst("replace").Shows(`the replace after the rival's write cost etcd: 2 Range`),
 		},
 		Read: source.Decl(registryStore, "(*Store).Update"),
-		Erratum: "the document says that the sentence is the user-facing form of a failed compare on mod_revision. It is " +
-			"so in a race only, or while the apiserver's cache lags (CF3b); otherwise a replace that is stale when it arrives " +
-			"never becomes a transaction.",
+		Erratum: "the document says that the sentence is the user-facing form of a failed compare on mod_revision. The " +
+			"apiserver's own comparison makes it, every time. A failed compare only brings back the version that is then " +
+			"compared (CF3).",
 	}, func(l *lab.Lab) {
 		read := l.Create("shelf", "color=red")
 		l.Settle(l.Rival().Set("shelf", "color=blue"))
 		var late error
 		after := l.Record(func() { _, late = l.TryReplace(read, "color=green") })
+
+		l.Show("PUT configmaps/shelf: the rival had written before it arrived", after)
+		l.Say("%s", l.Describe(late))
+		l.Say("The one read makes sure that the apiserver's cache is not behind (CF3b).")
 		l.Refused(late, "the replace after the rival's write", lab.Stale(read))
 		l.Sends(after, "the replace after the rival's write", "1 Range")
-
-		read = l.Get("shelf")
-		during, raced := overtaken(l, read,
-			func() error { _, err := l.TryReplace(read, "color=green"); return err },
-			func() { l.Rival().Set("shelf", "color=black") })
-
-		l.Show("one after the other: the rival had written before the replace arrived", after)
-		l.Show("in a race: the rival writes while the transaction of the replace is on its way", during)
-		table := l.Table("a replace that", "was refused by", "with")
-		table.Row("comes after the rival's write", "the apiserver's own comparison", lab.AnswerLine(late))
-		table.Row("is overtaken by it", "the failed compare in etcd", lab.AnswerLine(raced))
-		table.End()
-		l.Say("Both times: %s", l.Describe(raced))
-
-		l.Refused(raced, "the replace that was overtaken", lab.Stale(read))
-		l.Sends(during, "the replace that was overtaken, and the rival's patch", "2 Txn")
+		l.Stored(read, "color=blue")
 		l.WriteDown(record.StaleReplaceCost, "%s", after.Summary())
 	})
 }
@@ -167,19 +167,20 @@ func overtaken(l *lab.Lab, read *lab.Object, write func() error, rival func()) (
 	return seen, err
 }
 
-func TestCF3_InARaceTheFailedCompareRefuses(t *testing.T) {
+func TestCF3_AFailedCompareStopsTheWriteAndTheApiserverRefuses(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF3", From: "D1 Claim, Expect 2",
-		Says: "a replace that was fresh when the apiserver checked it, and is overtaken before its transaction arrives, is " +
-			"refused by the failed compare; the else branch brings the rival's version, so nothing is read again",
-		Why: "between the apiserver's own comparison and the write there is always a gap; only the compare, which etcd " +
-			"executes together with the write, leaves none",
+		Says: "a failed compare stops an overtaken replace and brings back the rival's version; the apiserver then " +
+			"compares the token with that, and refuses",
+		Why:     "between the apiserver's comparison and the write there is a gap; only the compare in etcd closes it",
+		Do:      "Rely on the compare in etcd, and on no check of yours before the write.",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the overtaken replace was accepted`),
 		AlsoFalseIf: []world.World{
+			world.AFailedCompareIsTheRefusal.Shows(`the number of its transactions that reach etcd is 1`),
+			world.TheElseBranchFindsNothing.Shows(`the overtaken replace was refused: 404 NotFound`),
 			world.AProxyForcesWhatIsRefused.Shows(`color=red is stored`),
 			world.ALibraryRepeatsWhatIsRefused.Shows(`the rival's patch cost etcd: (1 Range, 2|3) Txn`),
 			world.EtcdComparesTheVersion.Shows(`it is Txn if version\(`),
-			world.TheElseBranchIsOneTooHigh.Shows(`the else branch returned mod_revision .*raised by one`),
 		},
 		Read: source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
@@ -188,10 +189,8 @@ func TestCF3_InARaceTheFailedCompareRefuses(t *testing.T) {
 		seen, err := overtaken(l, read,
 			func() error { _, err := l.TryReplace(read, "size=large"); return err },
 			func() { rivals = l.Rival().Set("shelf", "color=blue") })
-
 		l.Show("PUT configmaps/shelf with the current token, overtaken by a rival's patch", seen)
 		l.Say("%s", l.Describe(err))
-
 		l.Refused(err, "the overtaken replace", lab.Stale(read))
 		l.Stored(read, "color=blue", "size=small")
 		l.Sends(seen, "the overtaken replace, and the rival's patch", "2 Txn")
@@ -200,61 +199,108 @@ func TestCF3_InARaceTheFailedCompareRefuses(t *testing.T) {
 			"the transaction compares the version that the writer had read, "+read.GetResourceVersion(), "it is %s", held)
 		l.Expect(!held.Succeeded, "its compare fails", "it is %s", held)
 		l.Equal("the number of keys that its else branch returns", len(held.Found), 1)
-		l.Expect(held.Found[0].ModRevision == number(rivals),
-			"its else branch returns the rival's version, "+rivals.GetResourceVersion(), "it is %s", held)
+		l.Equal("the mod_revision that its else branch returns", held.Found[0].ModRevision, number(rivals))
 		l.WriteDown(record.RacedReplaceCost, "1 Txn")
+
+		lamp := l.Create("lamp", "color=red", "size=small")
+		toldOnceThatItIsUnchanged(l, lamp)
+		misled, late := overtaken(l, lamp,
+			func() error { _, err := l.TryReplace(lamp, "size=large"); return err },
+			func() { l.Rival().Set("lamp", "color=blue") })
+		l.Show("the same, but the failed transaction brings back the token that was sent, once", misled)
+		l.Say("The apiserver compares the token with what it was told, finds them equal and tries once more. The second " +
+			"failed transaction brings back the true number, and only then comes the 409.")
+		l.Say("One replace is not refused in such a race: the one that takes away a last finalizer (CF12).")
+		l.Refused(late, "the replace that was misled", lab.Stale(lamp))
+		own := slices.DeleteFunc(misled.Only(wire.Txn), func(r wire.Request) bool { return r.Succeeded || r.Err != "" })
+		l.Equal("the number of its transactions that reach etcd", len(own), 2)
+		l.Stored(lamp, "color=blue", "size=small")
+	})
+}
+
+// toldOnceThatItIsUnchanged has the next update of an object, if its compare fails, report that the key is still at the
+// version given.
+func toldOnceThatItIsUnchanged(l *lab.Lab, o *lab.Object) {
+	l.Wire.Add(&wire.Rule{
+		When: wire.UpdateOf(l.Key(o)), Times: 1, Note: "told that it is at " + o.GetResourceVersion(),
+		Answer: func(m proto.Message) {
+			for _, op := range m.(*pb.TxnResponse).Responses {
+				for _, kv := range op.GetResponseRange().GetKvs() {
+					kv.ModRevision = number(o)
+				}
+			}
+		},
 	})
 }
 
 func TestCF3b_AStaleCacheCostsACompareAndNotAnUpdate(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF3b", From: "D1 Claim; +",
-		Says: "while the apiserver's cache is stale, its own comparison lets a stale replace pass, and the compare in etcd " +
-			"refuses it",
-		Why: "the apiserver may start from a copy that is out of date, for speed, because the compare is there to find " +
-			"out; a stale cache costs a transaction, and never an update",
+		Says: "where the apiserver's cache is stale at the very version that was read, its comparison lets the replace " +
+			"pass; the compare in etcd stops it",
+		Why: "the apiserver may start from an old copy, for speed, because the compare finds out: it costs a " +
+			"transaction, never an update",
+		Do:      "Don't fear the apiserver's cache in a write: etcd compares the version again.",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the stale replace was accepted`),
 		AlsoFalseIf: []world.World{
 			world.ALibraryRepeatsWhatIsRefused.Shows(`the stale replace cost etcd: 2 Txn`),
 			world.AProxyForcesWhatIsRefused.Shows(`color=red is stored`),
+			theCacheMissesASecondVersion.Shows(`the stale replace cost etcd: 1 Range`),
+			world.ReadsForAPatchShowTheFirstVersion.Shows(`older than the cache cost etcd: 1 Range, 1 Txn`),
 		},
 		Read: source.Decl("k8s.io/apiserver/pkg/storage/cacher", "(*CacheDelegator).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
 		shelves := l.Of(l.CustomResource())
-		read := shelves.Create("shelf", "color=red", "size=small")
+		rival := l.Rival().Of(shelves.Kind())
+		older := shelves.Create("shelf", "color=red", "size=tiny")
+		read := shelves.Set("shelf", "size=small")
 		l.Settle(read)
 		frozen := l.Wire.Freeze(shelves.Kind().StoragePrefix())
-		rivals := l.Rival().Of(shelves.Kind()).Set("shelf", "color=blue")
+		rivals := rival.Set("shelf", "color=blue")
 		require.NoError(l, frozen.Holds(l.Context(), number(rivals)), "keeping the rival's write from the apiserver's cache")
 		cached, err := shelves.TryGetAt("shelf", "0")
 		require.NoError(l, err, "reading the apiserver's cache")
-		var refused error
+		var refused, refusedToo error
 		seen := l.Record(func() { _, refused = shelves.TryReplace(read, "size=large") })
+		ahead := l.Record(func() { _, refusedToo = shelves.TryReplace(older, "size=large") })
 
-		table := l.Table("", "resourceVersion", "color")
-		table.Row("what the writer read", read.GetResourceVersion(), lab.Field(read, "color"))
-		table.Row("what the apiserver's cache holds", cached.GetResourceVersion(), lab.Field(cached, "color"))
-		table.Row("what etcd holds", rivals.GetResourceVersion(), lab.Field(rivals, "color"))
+		table := l.Table("", "resourceVersion", "color", "size", "a replace with it", "to etcd")
+		table.Row("an older version", older.GetResourceVersion(), "red", "tiny", lab.AnswerLine(refusedToo), ahead.Summary())
+		table.Row("what the writer read", read.GetResourceVersion(), "red", "small", lab.AnswerLine(refused), seen.Summary())
+		table.Row("what the apiserver's cache holds", cached.GetResourceVersion(), lab.Field(cached, "color"),
+			lab.Field(cached, "size"), "", "")
+		table.Row("what etcd holds", rivals.GetResourceVersion(), "blue", "small", "", "")
 		table.End()
 		l.Show("PUT shelves/shelf, resourceVersion "+read.GetResourceVersion(), seen)
 		l.Say("%s", l.Describe(refused))
+		l.Say("A cache that is ahead of the writer refuses by itself, after one read that makes sure.")
 
-		l.Equal("what the cache holds", cached.GetResourceVersion(), read.GetResourceVersion())
 		l.Refused(refused, "the stale replace", lab.Stale(read))
 		l.Sends(seen, "the stale replace", "1 Txn")
+		l.Refused(refusedToo, "the replace that is older than the cache", lab.Stale(read))
+		l.Sends(ahead, "the replace that is older than the cache", "1 Range")
+		l.Equal("what the cache holds", cached.GetResourceVersion(), read.GetResourceVersion())
 		l.Stored(read, "color=blue", "size=small")
 	})
 }
 
-func TestCF4_AConflictingPatchRetriesAndAConflictingReplaceDoesNot(t *testing.T) {
+// theCacheMissesASecondVersion keeps the second version of every object from the cache, which stays stale at the first.
+var theCacheMissesASecondVersion = world.New("the apiserver's cache misses an object's second version",
+	func(l *lab.Lab) {
+		second := func(r *wire.Request) bool { return r.Method == wire.Event && r.Found[0].Version == 2 }
+		l.Wire.Add(&wire.Rule{When: second, Note: "swallowed", Drop: true})
+	})
+
+func TestCF4_TheTokenAndNotTheVerbDecidesWhetherAnOvertakenWriteIsRefused(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF4", From: "D1 Expect 3",
-		Says: "after a failed compare of an update the apiserver tries again by itself, unless the caller insisted on a " +
-			"version: what makes the difference is the token and neither the verb nor etcd",
-		Why: "a patch without a token says what to change and fits any version; whoever sends a token asked to be told, " +
-			"and a replace without one overwrites what it has never seen",
-		FalseIf: world.ClientDropsTheToken.Shows(`a patch with the token that was read was accepted`),
+		Says: "after a failed compare the apiserver compares again for every write; only a token that was sent makes it " +
+			"refuse instead of writing again",
+		Why:     "a patch without a token fits any version; a replace without one overwrites what it has never seen",
+		Do:      "Send a token where the change depends on what you read; otherwise patch without one.",
+		FalseIf: world.AFailedCompareIsTheRefusal.Shows(`a patch without a token was refused: 409`),
 		AlsoFalseIf: []world.World{
+			world.ClientDropsTheToken.Shows(`a patch with the token that was read was accepted`),
 			world.EveryPatchCarriesAToken.Shows(`a patch without a token was refused: 409`),
 			world.LibraryFillsInTheToken.Shows(`a replace without a token was refused: 409`),
 			world.PatchesCarryATokenIn("apply").Shows(`an apply without a token was refused: 409`),
@@ -271,19 +317,24 @@ func TestCF4_AConflictingPatchRetriesAndAConflictingReplaceDoesNot(t *testing.T)
 			name, what   string
 			write        func(*lab.Lab, *lab.Object) error
 			insists      bool // on the version that was read
+			misled       bool // by the failed transaction: nothing seems to have changed
 			transactions int
 			mine, rival  string // in the end
 		}{
-			{"a", "a patch without a token", patchMine, false, 2, "new", "new"},
-			{"b", "a patch with the token that was read", patchMine, true, 1, "old", "new"},
-			{"c", "a replace without a token", replaceMine, false, 2, "new", "old"}, // the rival's write is gone
-			{"d", "an apply without a token", applyMine, false, 2, "new", "new"},
-			{"e", "a replace with the token that was read", replaceMine, true, 1, "old", "new"},
+			{"a", "a patch without a token", patchMine, false, false, 2, "new", "new"},
+			{"b", "a patch with the token that was read", patchMine, true, false, 1, "old", "new"},
+			{"c", "a replace without a token", replaceMine, false, false, 2, "new", "old"}, // the rival's write is gone
+			{"d", "an apply without a token", applyMine, false, false, 2, "new", "new"},
+			{"e", "a replace with the token that was read", replaceMine, true, false, 1, "old", "new"},
+			{"f", "a patch with the token, told once that nothing has changed", patchMine, true, true, 2, "old", "new"},
 		} {
 			read := l.Create(c.name, "mine=old", "rival=old")
 			sent := lab.WithToken(read, "")
 			if c.insists {
 				sent = read
+			}
+			if c.misled {
+				toldOnceThatItIsUnchanged(l, read)
 			}
 			seen, err := overtaken(l, read,
 				func() error { return c.write(l, sent) },
@@ -302,6 +353,8 @@ func TestCF4_AConflictingPatchRetriesAndAConflictingReplaceDoesNot(t *testing.T)
 			l.Stored(read, "mine="+c.mine, "rival="+c.rival)
 		}
 		table.End()
+		l.Say("With a token, too, the apiserver goes round again. What it finds there is another version than the " +
+			"token's, unless the failed transaction tells it otherwise (the last row, CF3).")
 		l.Show("the patch without a token, and the rival's patch", shown[0])
 		l.WriteDown(record.RacedPatchCost, "2 Txn")
 	})
@@ -338,10 +391,11 @@ func onlyMine(o *lab.Object) string {
 func TestCF4b_PatchesWithoutATokenNeverConflictHoweverManyWritersThereAre(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF4b", From: "D1 Expect 3",
-		Says: "many clients may patch one object at once: without a token all are accepted and no field is lost; with the " +
-			"token that all of them read, exactly one is",
-		Why: "contention alone makes no conflict: whose patch is refused as stale has sent a token, or has a library that " +
-			"did it",
+		Says: "many clients may patch one object at once, each a field of its own: without a token all are accepted and " +
+			"no field is lost",
+		Why: "contention alone makes no conflict: if your patch is refused as stale, you or a library of yours sent a " +
+			"token in it",
+		Do:      "Patch without a token what others may write beside you.",
 		FalseIf: world.ClientPinsItsFirstToken.Shows(`1 of 20 patches without a token were accepted`),
 		AlsoFalseIf: []world.World{
 			world.EtcdKeepsTheOldValue.Shows(`20 were accepted, 0 are stored`),
@@ -385,12 +439,15 @@ func TestCF5_TheServersRetryHasNoCount(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF5", From: "+",
 		Says: "the apiserver's own retry has no count: overtaken 300 times, a patch is tried 301 times and accepted",
-		Why: "the often repeated \"five retries\" is not true of the server: what ends the retry is success, or the " +
-			"deadline of the request (half a minute), which is answered with 504",
+		Why: "the server has no \"five retries\": success ends it, a deadline, a deletion, a validation that now " +
+			"fails, or an error of etcd",
+		Do:      "Leave retries of a patch to the server, and give the request a deadline.",
 		FalseIf: world.ServerGivesUp.Shows(`the patch was refused at transaction 7`),
 		AlsoFalseIf: []world.World{
-			world.EtcdIgnoresTheCompare.Shows(`overtaken 300 times cost etcd: 1 Txn`),
+			world.EtcdIgnoresTheCompareOf("shelf").Shows(`overtaken 300 times cost etcd: 1 Txn`),
 			world.EtcdKeepsTheOldValue.Shows(`color=red is stored`),
+			world.EtcdIgnoresTheCompareOf("gone").Shows(`the patch overtaken by a delete was accepted`),
+			world.EtcdIgnoresTheCompareOf("busy").Shows(`what ends the patch with a deadline is 200`),
 		},
 		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#19",
@@ -410,215 +467,51 @@ func TestCF5_TheServersRetryHasNoCount(t *testing.T) {
 		var err error
 		seen := l.Record(func() { _, err = l.TrySet("shelf", "color=blue") })
 		require.NoError(l, touched, "overtaking the patch")
-
 		l.Expect(err == nil, "the patch is accepted",
 			"the patch was refused at transaction %d: %s", len(seen), l.Describe(err))
 		l.Sends(seen, "a patch that is overtaken 300 times", "301 Txn")
 		l.Stored(shelf, "color=blue")
 
+		gone := l.Create("gone", "color=red")
+		raced, deleted := overtaken(l, gone,
+			func() error { _, err := l.TrySet("gone", "color=blue"); return err },
+			func() { l.Rival().Delete("gone") })
+		l.Refused(deleted, "the patch overtaken by a delete",
+			lab.Refusal{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound})
+
+		busy := l.Create("busy", "color=red")
+		stop := l.Busy(l.Key(busy))
+		var late error
+		many := l.Record(func() {
+			_, late = l.WithHeader("Content-Type", string(types.MergePatchType)).
+				TryRaw(http.MethodPatch, l.Path("busy"), "timeout=1s", []byte(`{"data":{"color":"blue"}}`))
+		})
+		l.Equal("what ends the patch with a deadline", endedBy(late), deadlineEnded)
+		l.Expect(many.Count(wire.Txn) > 1, "it is tried again until then", "it is tried %d times", many.Count(wire.Txn))
+		l.Stored(busy, "color=red")
+		stop() // not before: a last try may still be on its way
+
+		table := l.Table("a patch that is overtaken", "transactions", "answer")
+		table.Row("300 times", seen.Count(wire.Txn), lab.AnswerLine(err))
+		table.Row("by a delete", raced.Count(wire.Txn)-1, lab.AnswerLine(deleted))
+		table.Row("again and again, with ?timeout=1s", "more than 1", deadlineEnded)
+		table.End()
 		l.Show("PATCH configmaps/shelf: the first two transactions", seen[:2])
 		l.Show("and the last two", seen[len(seen)-2:])
-		table := l.Table("rivals in a row", "transactions", "reads", "answer", "version in etcd")
-		table.Row(rivals, seen.Count(wire.Txn), seen.Count(wire.Range), lab.AnswerLine(err), l.KV(shelf).Version)
-		table.End()
+		l.Say("Without a deadline of the caller's own, kube-apiserver ends it after 34 seconds, with 504 " +
+			"(requestTimeoutUpperBound). At a deadline of the caller's, two timers of the server race: the 504 is sent, or " +
+			"cut off on its way. Another end is a rule that the rival has put in force: see GU9.")
 	})
 }
 
-func TestCF6_AReplaceWithoutATokenOverwritesUnlessTheKindForbidsIt(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "CF6", From: "D2 paragraph 2",
-		Says: "a replace without a token overwrites whatever is there, where the kind allows it; every custom resource, " +
-			"Lease, PodDisruptionBudget, CustomResourceDefinition and others do not allow it: 422 Invalid",
-		Why: "that it works is no proof that it is right: what is refused for a custom resource silently loses updates of " +
-			"a ConfigMap or a Deployment",
-		FalseIf: world.LibraryFillsInTheToken.Shows(`what is refused is none`),
-		AlsoFalseIf: []world.World{
-			world.AProxyMergesReplaces.Shows(`the rival's annotation of the ConfigMap is yes`),
-			world.RefusalsLoseTheirCauses.Shows(`of a Lease was refused: 422 Invalid about \S+ \S+: `),
-			world.EveryRefusalIsAConflict.Shows(`a replace without a token of a Lease was refused: 409 Conflict`),
-		},
-		Read:    source.Decl("k8s.io/kubernetes/pkg/registry/coordination/lease", "leaseStrategy.AllowUnconditionalUpdate"),
-		Answers: "#33",
-	}, func(l *lab.Lab) {
-		custom := l.CustomResource()
-		kinds := append(validKinds(l), custom)
-		var objects []*lab.Object
-		for i, kind := range kinds {
-			objects = append(objects, l.Of(kind).Create(fmt.Sprintf("%s-%d", l.Namespace, i)))
-		}
-		definition := l.Of(lab.CustomResourceDefinition).Get(custom.Definition())
-		kinds, objects = append(kinds, lab.CustomResourceDefinition), append(objects, definition)
+// deadlineEnded is how a request ends at the deadline that its caller set.
+const deadlineEnded = "504 Timeout, or none"
 
-		var overwritten, refused []string
-		answers := map[string]error{}
-		for i, kind := range kinds {
-			l.Rival().Of(kind).Set(objects[i].GetName(), "metadata.annotations.rival=yes")
-			stored, err := l.Of(kind).TryReplace(lab.WithToken(objects[i], ""), "metadata.labels.mine=yes")
-			if err == nil {
-				overwritten = append(overwritten, kind.Kind)
-				l.Equal("the rival's annotation of the "+kind.Kind, stored.GetAnnotations()["rival"], "")
-				continue
-			}
-			refused = append(refused, kind.Kind)
-			answers[kind.Kind] = err
-			l.Refused(err, "a replace without a token of a "+kind.Kind, lab.Refusal{
-				Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
-				Causes: []string{"FieldValueInvalid metadata.resourceVersion"},
-			})
-		}
-
-		l.Say("200, and what the rival wrote is gone, for %d kinds: %s.", len(overwritten), strings.Join(overwritten, ", "))
-		l.Say("422 Invalid for %s. Shelf is a custom resource; kinds that are not named here were not tried.",
-			strings.Join(refused, ", "))
-		l.Say("The Lease: %s", l.Describe(answers["Lease"]))
-
-		l.Equal("what is refused", refused, []string{
-			"Lease", "PodDisruptionBudget", "RuntimeClass", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
-			"CSIDriver", "CSINode", "CSIStorageCapacity", "VolumeAttachment", "Shelf", "CustomResourceDefinition",
-		})
-	})
-}
-
-func TestCF6b_AReplaceOfWhatIsMissingIsRefusedUnlessTheKindCreatesIt(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "CF6b", From: "D2 paragraph 5",
-		Says: "a replace of an object that does not exist is 404 for most kinds, and creates it for a few: Service, " +
-			"Endpoints, Event, LimitRange, Lease, RuntimeClass, and roles with their bindings",
-		Why: "PUT has no one meaning: a client that relies on 404 to learn of a deletion resurrects a Lease, and one that " +
-			"relies on PUT to create fails with a ConfigMap",
-		FalseIf: world.ServerCreatesWhatIsMissing.Shows(`what is created is .*, ConfigMap, `),
-		AlsoFalseIf: []world.World{
-			world.EveryRefusalIsAConflict.Shows(`a replace of a missing \w+ was refused: 409 Conflict.* not found`),
-			world.ReplacesLookFirst.Shows(`^what is created is none$`),
-		},
-		Read:    source.Decl("k8s.io/kubernetes/pkg/registry/coordination/lease", "leaseStrategy.AllowCreateOnUpdate"),
-		Answers: "#38",
-	}, func(l *lab.Lab) {
-		var created, missing []string
-		shown := map[string]wire.Requests{}
-		// A kind without a create by PUT refuses before it looks at the body, so that any body will do for most.
-		for i, kind := range append(replaceableKinds(l), l.CustomResource()) {
-			client := l.Of(kind)
-			var err error
-			shown[kind.Kind] = l.Record(func() {
-				_, err = client.TryReplace(client.New(fmt.Sprintf("%s-%d", l.Namespace, i)))
-			})
-			if err == nil {
-				created = append(created, kind.Kind)
-				continue
-			}
-			missing = append(missing, kind.Kind)
-			l.Refused(err, "a replace of a missing "+kind.Kind,
-				lab.Refusal{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound})
-		}
-		l.Say("These are all kinds that kube-apiserver says it serves, and Shelf, a custom resource.")
-		l.Say("404 NotFound for %d kinds: %s.", len(missing), strings.Join(missing, ", "))
-		l.Say("201 Created for %d kinds: %s.", len(created), strings.Join(created, ", "))
-		l.Show("PUT of a ConfigMap", shown["ConfigMap"])
-		l.Show("PUT of a Lease", shown["Lease"])
-
-		l.Equal("what is created", created, []string{
-			"ClusterRole", "ClusterRoleBinding", "Endpoints", "Event", "Lease", "LimitRange", "Role", "RoleBinding",
-			"RuntimeClass", "Service",
-		})
-	})
-}
-
-// validKinds are the kinds of [lab.SampleKinds] and more, each with the least that the API accepts. Nothing in a
-// control plane without controllers acts upon them.
-func validKinds(l *lab.Lab) []lab.Kind {
-	type m = map[string]any
-	const (
-		admission, rbac  = "admissionregistration.k8s.io", "rbac.authorization.k8s.io"
-		storage, network = "storage.k8s.io", "networking.k8s.io"
-		driver           = "shelf.example"
-	)
-	more := []lab.Kind{
-		{Kind: "Endpoints", Resource: "endpoints"},
-		{Kind: "Event", Resource: "events", Base: m{"involvedObject": m{"namespace": l.Namespace}}},
-		{Kind: "IngressClass", Group: network, Resource: "ingressclasses", Cluster: true,
-			Base: m{"spec": m{"controller": driver + "/none"}}},
-		{Kind: "ClusterRoleBinding", Group: rbac, Resource: "clusterrolebindings", Cluster: true,
-			Base: m{"roleRef": m{"apiGroup": rbac, "kind": "ClusterRole", "name": "shelf"}}},
-		{Kind: "RuntimeClass", Group: "node.k8s.io", Resource: "runtimeclasses", Cluster: true, Base: m{"handler": "shelf"}},
-		{Kind: "MutatingWebhookConfiguration", Group: admission, Resource: "mutatingwebhookconfigurations", Cluster: true},
-		{Kind: "ValidatingWebhookConfiguration", Group: admission, Resource: "validatingwebhookconfigurations",
-			Cluster: true},
-		{Kind: "CSIDriver", Group: storage, Resource: "csidrivers", Cluster: true, Base: m{"spec": m{}}},
-		{Kind: "CSINode", Group: storage, Resource: "csinodes", Cluster: true, Base: m{"spec": m{"drivers": []any{}}}},
-		{Kind: "CSIStorageCapacity", Group: storage, Resource: "csistoragecapacities",
-			Base: m{"storageClassName": "shelf"}},
-		{Kind: "VolumeAttachment", Group: storage, Resource: "volumeattachments", Cluster: true, Base: m{"spec": m{
-			"attacher": driver, "nodeName": "shelf", "source": m{"persistentVolumeName": "shelf"}}}},
-		{Kind: "ResourceClaim", Group: "resource.k8s.io", Resource: "resourceclaims", Base: m{"spec": m{}}},
+// endedBy says how a request ended that may run into its deadline.
+func endedBy(err error) string {
+	var status apierrors.APIStatus
+	if err == nil || errors.As(err, &status) && !apierrors.IsTimeout(err) {
+		return lab.AnswerLine(err)
 	}
-	for i := range more {
-		more[i].Version = "v1"
-	}
-	return append(lab.SampleKinds(), more...)
-}
-
-// replaceableKinds are the kinds that kube-apiserver says it serves to be created and replaced, in the version that it
-// prefers, without custom resources. Those of validKinds come with what makes an object valid, the others with nothing.
-func replaceableKinds(l *lab.Lab) []lab.Kind {
-	valid := map[schema.GroupVersionKind]lab.Kind{}
-	for _, kind := range validKinds(l) {
-		valid[kind.GVK()] = kind
-	}
-	api, err := discovery.NewDiscoveryClientForConfig(l.As("").Config()) // off the tape
-	require.NoError(l, err, "making a client for discovery")
-	served, err := api.ServerPreferredResourcesWithContext(l.Context())
-	if !discovery.IsGroupDiscoveryFailedError(err) { // the custom resources of other lessons may go at any time
-		require.NoError(l, err, "asking kube-apiserver what it serves")
-	}
-	kinds := map[string]lab.Kind{} // by name: events are served in two groups and are the same objects
-	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"create", "update"}}, served) {
-		of, err := schema.ParseGroupVersion(list.GroupVersion)
-		require.NoError(l, err, "reading what kube-apiserver serves")
-		for _, r := range list.APIResources {
-			kind := lab.Kind{Kind: r.Kind, Group: of.Group, Version: of.Version, Resource: r.Name, Cluster: !r.Namespaced}
-			_, known := kinds[r.Kind]
-			if known || strings.HasSuffix(of.Group, ".modrev.example") {
-				continue
-			}
-			if with, ok := valid[kind.GVK()]; ok {
-				kind = with
-			}
-			kinds[r.Kind] = kind
-		}
-	}
-	return slices.SortedFunc(maps.Values(kinds), func(a, b lab.Kind) int { return cmp.Compare(a.Kind, b.Kind) })
-}
-
-func TestCF15_IfMatchMeansNothingHere(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "CF15", From: "+",
-		Says: "the header If-Match means nothing to the apiserver: it neither refuses a fresh replace nor protects one " +
-			"without a token; the precondition goes into the body",
-		Why:     "what every HTTP handbook teaches compiles, answers 200, and checks nothing",
-		FalseIf: world.IfMatchIsTheToken.Shows(`a replace with the current token, If-Match: "nonsense" was refused`),
-		AlsoFalseIf: []world.World{
-			world.IfMatchStandsIn.Shows(`a replace without a token, If-Match: the stale version was refused`),
-			world.IfMatchComesFirst.Shows(`a replace with a stale token, If-Match: the current version was accepted`),
-		},
-		Read:    source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "UpdateResource"),
-		Answers: "#3",
-	}, func(l *lab.Lab) {
-		read := l.Create("shelf", "color=red")
-		now := l.Rival().Set("shelf", "color=blue")
-		table := l.Table("replace with", "If-Match", "answer")
-		replace := func(with, match string, o *lab.Object) error {
-			_, err := l.WithHeader("If-Match", strconv.Quote(match)).TryReplace(o, "color=green")
-			table.Row(with, strconv.Quote(match), lab.AnswerLine(err))
-			return err
-		}
-
-		err := replace("the current token", "nonsense", now)
-		l.Accepted(err, `a replace with the current token, If-Match: "nonsense"`)
-		err = replace("no token", read.GetResourceVersion(), lab.WithToken(read, ""))
-		l.Accepted(err, "a replace without a token, If-Match: the stale version")
-		err = replace("a stale token", l.Peek("shelf").GetResourceVersion(), read)
-		l.Refused(err, "a replace with a stale token, If-Match: the current version", lab.Stale(read))
-		table.End()
-	})
+	return deadlineEnded
 }

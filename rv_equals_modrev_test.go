@@ -52,8 +52,8 @@ var book = lesson.Book{
 			"refused at all.",
 		Parts: []lesson.Part{
 			{Title: "who refuses", Lessons: "CF1 CF1b CF2 CF3 CF3b CF4 CF4b CF5"},
-			{Title: "without a token", Lessons: "CF6 CF6b CF15"},
-			{Title: "patches", Lessons: "CF7 CF7b CF7c CF7d CF16"},
+			{Title: "without a token", Lessons: "CF6 CF6b CF6c CF15"},
+			{Title: "patches", Lessons: "CF7 CF7b CF7c CF7d"},
 			{Title: "other refusals", Lessons: "CF8 CF8b CF8c CF8d CF8f CF8g"},
 			{Title: "refusals that are not what they seem", Lessons: "CF30 CF31 CF32 CF33 CF35 CF34"},
 			{Title: "deletes and finalizers", Lessons: "CF8e CF9 CF9b CF12 CF12b"},

@@ -2,6 +2,7 @@ package world
 
 import (
 	"bytes"
+	"errors"
 	"maps"
 	"net/http"
 	"net/url"
@@ -15,6 +16,10 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"modrev/helpers/lab"
 	"modrev/helpers/wire"
@@ -325,6 +330,38 @@ var ServerGivesUp = New("the server gives up after five retries", func(l *lab.La
 		Note: "given up", Err: status.Error(codes.Aborted, "gave up after five retries"),
 	})
 })
+
+// AFailedCompareIsTheRefusal lets no update of a key pass to etcd once a compare on it has failed, and answers what
+// comes of that with the sentence of a conflict.
+var AFailedCompareIsTheRefusal = New("a failed compare is itself the refusal, and the server looks no further",
+	func(l *lab.Lab) {
+		var failed sync.Map // keys
+		l.Wire.Add(&wire.Rule{When: hasCompare, Answer: func(m proto.Message) {
+			for _, op := range m.(*pb.TxnResponse).Responses {
+				for _, kv := range op.GetResponseRange().GetKvs() {
+					failed.Store(string(kv.Key), true)
+				}
+			}
+		}})
+		again := func(r *wire.Request) bool {
+			_, before := failed.Load(r.Key)
+			return before && hasCompare(r)
+		}
+		l.Wire.Add(&wire.Rule{
+			When: again, Note: "a compare has failed before", Err: status.Error(codes.Aborted, "the compare has failed"),
+		})
+		l.Wire.AddHTTP(&wire.HTTPRule{Answer: func(resp *http.Response, body []byte) []byte {
+			if resp.StatusCode != http.StatusInternalServerError {
+				return body
+			}
+			of, name := path.Split(resp.Request.URL.Path)
+			conflict := apierrors.NewConflict(schema.GroupResource{Resource: path.Base(of)}, name,
+				errors.New("the object has been modified; please apply your changes to the latest version and try again"))
+			conflict.ErrStatus.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+			resp.StatusCode = http.StatusConflict
+			return marshal(conflict.ErrStatus)
+		}})
+	})
 
 // CreatesHaveAnElse gives the transaction of a create an else branch that reads the key.
 var CreatesHaveAnElse = New("a create has an else branch", func(l *lab.Lab) {

@@ -78,11 +78,6 @@ var TheElseBranchFindsNothing = New("the else branch finds nothing", func(l *lab
 	})
 })
 
-// TheElseBranchIsOneTooHigh raises the mod_revision that an else branch found by one.
-var TheElseBranchIsOneTooHigh = New("the else branch reports a mod_revision that is one too high", func(l *lab.Lab) {
-	editElse(l, "what the else branch reported was raised by one", raiseModRevisions)
-})
-
 // editElse changes what the else branches of updates and deletes found.
 func editElse(l *lab.Lab, note string, change func(found *pb.RangeResponse)) {
 	l.Wire.Add(&wire.Rule{When: hasCompare, Note: note, Answer: func(m proto.Message) {

@@ -274,14 +274,6 @@ func items(list object) []object {
 	return out
 }
 
-// AProxyRewordsRefusals changes the words of a refusal.
-var AProxyRewordsRefusals = New("a proxy changes the words of a refusal", func(l *lab.Lab) {
-	editRefusal(l, "reworded", func(_ *http.Response, status object) {
-		message, _ := status["message"].(string)
-		status["message"] = strings.ReplaceAll(message, "please apply your changes", "please apply the changes")
-	})
-})
-
 // AGatewayHidesTheReason puts a page of a gateway in the place of what the server says about a refusal.
 var AGatewayHidesTheReason = New("a gateway replaces what the server says about a refusal by a page of its own",
 	func(l *lab.Lab) {
@@ -303,17 +295,6 @@ var RefusalsLoseTheirCauses = New("a proxy takes the causes out of refusals", fu
 		delete(part(status, "details"), "causes")
 	})
 })
-
-// RefusalsAreAbout names one kind in the details of every refusal.
-func RefusalsAreAbout(kind string) World {
-	return New("every refusal names "+kind+" in its details", func(l *lab.Lab) {
-		editRefusal(l, "details.kind is "+kind, func(_ *http.Response, status object) {
-			if details := part(status, "details"); details != nil {
-				details["kind"] = kind
-			}
-		})
-	})
-}
 
 // RefusalsBecome answers with another code and reason what is refused with one code.
 func RefusalsBecome(code, other int, reason metav1.StatusReason) World {
@@ -339,3 +320,14 @@ var EveryRefusalIsAConflict = New("the server answers every refusal with 409 Con
 var TheServerNeverSaysWhenToRepeat = New("no refusal says when to try again", func(l *lab.Lab) {
 	editRefusal(l, "without Retry-After", func(resp *http.Response, _ object) { resp.Header.Del("Retry-After") })
 })
+
+// RefusalsAreAbout names one kind in the details of every refusal.
+func RefusalsAreAbout(kind string) World {
+	return New("every refusal names "+kind+" in its details", func(l *lab.Lab) {
+		editRefusal(l, "details.kind is "+kind, func(_ *http.Response, status object) {
+			if details := part(status, "details"); details != nil {
+				details["kind"] = kind
+			}
+		})
+	})
+}
