@@ -4,6 +4,7 @@ package modrev
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/client-go/util/workqueue"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,11 +29,11 @@ import (
 func TestOT16_ATokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT16", From: "D2 paragraph 4",
-		Says: "a cache can lag behind a write that succeeded: to read it again and overwrite from it conflicts again and " +
-			"again, however often it is tried; one live read ends that",
+		Says: "while a cache lags behind a write, each retry from it conflicts again; one live read ends that",
 		Why: "a retry is no better than what it reads; a loop that reads an informer's cache only repeats itself until " +
 			"the cache happens to catch up",
-		FalseIf:     world.ClientDropsTheToken.Shows(`was accepted`),
+		Do:          "Requeue, or read live; never retry in place from a cache.",
+		FalseIf:     world.OlderTokensCount.Shows(`the write from the cache was accepted`),
 		AlsoFalseIf: []world.World{world.AProxyKeepsAnswers.Shows(`the write from a live read was refused: 409 Conflict`)},
 		Read:        source.Decl("k8s.io/client-go/util/retry", "RetryOnConflict"),
 		Answers:     "#24",
@@ -71,11 +73,12 @@ func TestOT16_ATokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 func TestOT16b_ACacheThatHasReachedAWriteShowsIt(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT16b", From: "D2 paragraph 4",
-		Says: "a cache that has reached the resourceVersion of a write shows that write: wait for that with " +
-			"LastStoreSyncResourceVersion, and what is read from the cache can be written",
-		Why: "an older number is a reason to wait or to read live, and not an error: an error would only read the same " +
-			"cache again",
-		FalseIf: world.AnEventIsSwallowed.Shows(`the write from the cache was refused: 409 Conflict`),
+		Says: "a cache whose LastStoreSyncResourceVersion has reached the number of a write shows that write; until then, " +
+			"requeue the key with backoff",
+		Why: "a retry in place reads the same cache again; an error that requeues with backoff, as kube-controller-manager " +
+			"returns it since 1.37, gives the watch time",
+		Do:      "Remember your write's number; requeue with backoff until the cache has reached it.",
+		FalseIf: aWriteIsSwallowedAndAnotherFollows.Shows(`the write from the cache was refused: 409 Conflict`),
 		Read:    source.Decl("k8s.io/client-go/tools/cache", "Store.LastStoreSyncResourceVersion"),
 		Answers: "#24 #29",
 	}, func(l *lab.Lab) {
@@ -84,32 +87,62 @@ func TestOT16b_ACacheThatHasReachedAWriteShowsIt(t *testing.T) {
 		cache := controller.Informer()
 		held := l.Wire.HoldWatches("controller")
 		wrote := controller.Replace(cache.Get("shelf"), "count=1").GetResourceVersion()
-		fence := l.Rival().Create("fence", "color=red")
 
-		l.Say("The cache is that of an informer, in the memory of the controller. Its watch is held from before the " +
-			"controller's write until the last row.")
-		table := l.Table("the controller has written shelf at "+wrote, "cache reached", "shelf in the cache", "so")
-		look := func(when string) (order int) {
+		table := l.Table("reconcile", "cache reached", "shelf in the cache", "so")
+		reconciles, stale := 0, 0
+		reconcile := func() error {
+			reconciles++
 			reached, cached := cache.GetStore().LastStoreSyncResourceVersion(), cache.Get("shelf")
 			order, err := l.Order(reached, wrote)
 			require.NoError(l, err, "comparing what the cache has reached with what was written")
-			so := map[bool]string{true: "too old, wait", false: "read it"}[order < 0]
-			table.Row(when, reached, cached.GetResourceVersion()+", count="+lab.Field(cached, "count"), so)
-			return order
+			is := cached.GetResourceVersion() + ", count=" + lab.Field(cached, "count")
+			if order < 0 {
+				stale++
+				if stale <= 3 {
+					table.Row(reconciles, reached, is, "too old: requeue with backoff")
+				}
+				return errors.New("the cache has not reached the write")
+			}
+			table.Row(reconciles, reached, is, "read it, and write")
+			_, err = controller.TryReplace(cached, "count=2")
+			l.Accepted(err, "the write from the cache")
+			return nil
 		}
-		for _, when := range []string{"at once", "asked again", "and again"} {
-			l.Expect(look(when) < 0, "the cache has not reached the write while its watch is held", "it has, %s", when)
+		queue := workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, 50*time.Millisecond))
+		defer queue.ShutDown()
+		queue.Add("shelf")
+		for done := false; !done; {
+			key, _ := queue.Get()
+			require.NoError(l, l.Context().Err(), "waiting until the cache has reached the write")
+			if done = reconcile() == nil; !done {
+				queue.AddRateLimited(key)
+			}
+			queue.Done(key)
+			if stale == 3 {
+				held.Release()
+			}
 		}
-		held.Release()
-		cache.WaitFor(fence.GetResourceVersion())
-		look("once its watch goes on")
 		table.End()
-
-		shelf, err := controller.TryReplace(cache.Get("shelf"), "count=2")
-		l.Accepted(err, "the write from the cache")
-		l.Stored(shelf, "count=2")
+		l.Say("The controller has written shelf at %s, and its watch is held from before that until the third row. Each "+
+			"requeue comes later than the one before. Rows in which the cache was still too old after that are left out.",
+			wrote)
+		l.Expect(stale >= 3, "the cache has not reached the write while its watch is held", "it had after %d looks", stale)
+		l.Stored(controller.Get("shelf"), "count=2")
 	})
 }
+
+var aWriteIsSwallowedAndAnotherFollows = world.New(
+	"an event gets lost between etcd and the apiserver, and that of another object comes", func(l *lab.Lab) {
+		world.AnEventIsSwallowed.Bend(l)
+		l.Wire.AddHTTP(&wire.HTTPRule{
+			When: func(c *wire.Call) bool { return c.Who == "controller" && c.Verb == http.MethodPut }, Times: 1,
+			Answer: func(_ *http.Response, body []byte) []byte {
+				_, _ = l.Rival().TryCreate("another", "color=red") // without it the cache would never get so far
+				return body
+			},
+		})
+	})
 
 func TestOT16c_ControllerRuntimeWaitsForItsOwnWriteIfAskedTo(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
@@ -224,13 +257,13 @@ func TestOT16d_TheApiserversOwnCacheMayBeOldToo(t *testing.T) {
 func TestOT40_AnAnswerPutIntoACacheByHandDoesNotMakeItCurrent(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT40", From: "D2 paragraph 4; +",
-		Says: "to put the answer to one's own write into the cache's store does not make the cache current: it can move it " +
-			"backwards, and nothing puts that right before the next event of that object; put in ahead of the watch, it is " +
-			"taken out again by an older event that was still on its way",
-		Why: "a cache has one writer, its watch; whoever helps it along can freeze it on the past, and every write from " +
-			"it then conflicts",
-		FalseIf:     world.ClientDropsTheToken.Shows(`was accepted`),
-		AlsoFalseIf: []world.World{world.CachesNeverGoBack.Shows(`the rival's event moved the cache from \d+ to \d+`)},
+		Says: "an answer put into an informer's store by hand can move the cache backwards, until the next event of that " +
+			"object; an older event takes it out again",
+		Why: "a cache has one writer, its watch; write to it yourself and you can leave it stale, and every write from it " +
+			"then conflicts",
+		Do:          "Never write to an informer's store; wait for your write, or overlay it.",
+		FalseIf:     world.CachesNeverGoBack.Shows(`the rival's event moved the cache from \d+ to \d+`),
+		AlsoFalseIf: []world.World{world.OlderTokensCount.Shows(`a replace from the cache was accepted`)},
 		Read:        source.Decl("k8s.io/client-go/tools/cache", "processDeltas"),
 		Answers:     "#66",
 	}, func(l *lab.Lab) {
@@ -264,7 +297,7 @@ func TestOT40_AnAnswerPutIntoACacheByHandDoesNotMakeItCurrent(t *testing.T) {
 		l.Refused(second, "the same once more", lab.Stale(answer))
 		l.Accepted(healed, "a replace after the next event of the object")
 		putAheadOfTheWatch(l, controller, cache)
-		l.Say("To see one's own write, wait until the cache has reached it (OT16b), or read live.")
+		l.Say("To see your own write, wait until the cache has reached it (OT16b), or read live.")
 	})
 }
 
@@ -316,14 +349,15 @@ func movesIn(l *lab.Lab, cache *lab.Informer) (next func() cacheMove) {
 func TestOT41_AbsenceFromACacheIsNotAbsence(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT41", From: "D2 paragraph 4; +",
-		Says: "that an object is not in a cache does not mean that it does not exist: with a name of its own the second " +
-			"create is refused, with a generated name every look into the cache makes one more",
+		Says: "an object that a cache lacks may exist: with a fixed name the second create is refused, with a generated name " +
+			"each look makes one more",
 		Why: "a deterministic name lets the apiserver decide who was first; a generated name takes that decision away " +
 			"from it",
+		Do:          "Name children from their owner, and let the apiserver decide who was first.",
 		FalseIf:     world.ClientNamesWhatItCreates.Shows(`with a generated name is 1`),
 		AlsoFalseIf: []world.World{world.EtcdIgnoresTheCompareOfACreate.Shows(`a later create by name was accepted`)},
 		Read:        source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Create"),
-		Answers:     "#67 #68",
+		Answers:     "#67 #68 #111",
 	}, func(l *lab.Lab) {
 		controller := l.As("controller")
 		cache := controller.Informer()
@@ -351,8 +385,14 @@ func TestOT41_AbsenceFromACacheIsNotAbsence(t *testing.T) {
 				children = append(children, o.GetName())
 			}
 		}
-		l.Say("Stored: shelf-child, once; and %s. Whoever is told AlreadyExists looks whose child it is: see OT23c.",
+		l.Say("Stored: shelf-child, once; and %s. On AlreadyExists, look whose child it is: see OT23c.",
 			strings.Join(children, ", "))
+		other := l.As("another informer").Informer()
+		_, here := cache.TryGet("shelf-child")
+		l.Equal("what the other cache says of the child", other.Get("shelf-child").GetName(), "shelf-child")
+		l.Expect(lab.IsNotFound(here), "the cache whose watch is held does not know the child", "it answered: %v", here)
+		l.Say("A second informer of the same process knows the child, the first still does not: each cache is a watch of " +
+			"its own, and nothing orders two of them.")
 		l.Accepted(byName[0], "the first create by name")
 		for _, err := range byName[1:] {
 			l.Refused(err, "a later create by name", lab.Refusal{Code: 409, Reason: metav1.StatusReasonAlreadyExists})
@@ -364,10 +404,11 @@ func TestOT41_AbsenceFromACacheIsNotAbsence(t *testing.T) {
 func TestOT17_ATokenThatMovedIsNotTheConditionYouWaitFor(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT17", From: "D2 paragraph 4",
-		Says: "wait for the condition that you need, and not for a greater resourceVersion: any change moves the number, " +
-			"and a write after which the same bytes would be stored does not move it",
-		Why: "whoever waits for a number goes on when somebody touches a label, and waits for ever when the work was " +
+		Says: "a greater resourceVersion is not the condition that you wait for: any change moves the number, and an " +
+			"apparent no-op does not",
+		Why: "if you wait for a number, you go on when somebody touches a label, and wait for ever when the work was " +
 			"done already",
+		Do:          "Wait for the condition that you need, and begin with what is there.",
 		FalseIf:     world.EveryWriteDoesTheWork.Shows(`the first greater number is blue`),
 		AlsoFalseIf: []world.World{world.StoredInAnotherEncoding.Shows(`the watch delivered shelf at`)},
 		Read:        source.Decl("k8s.io/client-go/tools/watch", "UntilWithSync"),

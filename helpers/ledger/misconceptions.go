@@ -35,7 +35,7 @@ func misconceptions() []misconception {
 		{26, "retry locally until it sticks", ""},
 		{27, "tokens can be ordered as text", ""},
 		{28, "a resourceVersion is always a number", ""},
-		{29, "a lower number is an error, and a retry mends it", ""},
+		{29, "a stale read is cured by trying again in place", ""},
 		{30, "tokens may never be compared, or always could be", ""},
 		{31, "a conflict about resourcequotas means that my object conflicts, or that the quota is exceeded", ""},
 		{32, "a name that is taken is always answered with 409", ""},
@@ -58,6 +58,7 @@ func misconceptions() []misconception {
 		{56, "the object changed, so its content did", ""},
 		{57, "a watch without a number delivers only what comes; with 0, all from the beginning", ""},
 		{58, "go on from the largest number among the items", ""},
+		{59, "a watch that is too old is refused by its HTTP status", ""},
 		{60, "410 will pass if I try again", ""},
 		{61, "504 means that the server is overloaded", ""},
 		{62, "a read is always current", ""},
@@ -68,6 +69,7 @@ func misconceptions() []misconception {
 		{68, "a create that timed out created nothing", ""},
 		{69, "AlreadyExists is the end", ""},
 		{70, "409 has one meaning", ""},
+		{71, "403 means that a role is missing", ""},
 		{72, "the reason of a refusal says whether to repeat it", ""},
 		{73, "of two applies on the client's side the last wins", ""},
 		{74, "writers of one object need a lock", ""},
@@ -78,5 +80,6 @@ func misconceptions() []misconception {
 			"it would take an aggregated apiserver with a fault of its own"},
 		{80, "restarting the client clears a conflict that the server causes",
 			"nobody has reported a way to make it happen with one apiserver and one etcd"},
+		{111, "one process has one state of the world", ""},
 	}
 }
