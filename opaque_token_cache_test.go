@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"k8s.io/client-go/util/workqueue"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	crclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
@@ -147,17 +147,21 @@ var aWriteIsSwallowedAndAnotherFollows = world.New(
 func TestOT16c_ControllerRuntimeWaitsForItsOwnWriteIfAskedTo(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT16c", From: "D2 paragraph 4",
-		Says: "a client of controller-runtime reads from its cache and may not see its own write; with " +
-			"EnableReadYourWritesConsistency it waits until the cache has reached that write",
+		Says: "with EnableReadYourWritesConsistency, a cached read through controller-runtime's client waits until the " +
+			"cache has reached that client's own write of that key",
 		Why: "the option is off by default (and experimental in 0.25), so a reconciler that reads back what it wrote " +
 			"may decide on the state before its own write",
+		Do:      "Use one client for writes and reads, switch the option on, and give reads deadlines.",
 		FalseIf: world.AnEventIsSwallowed.Shows(`with the option is 0`),
 		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "CacheOptions.EnableReadYourWritesConsistency"),
 		Answers: "#24",
 	}, func(l *lab.Lab) {
 		l.Create("shelf", "count=0")
-		plain, consistent := cachedClients(l, l.As("controller"))
+		l.Create("other", "count=7")
+		client := cachedClients(l, l.As("controller"))
+		plain, consistent, another := client(false), client(true), client(true)
 		shelf := readConfigMap(l, plain, "shelf") // fills the cache
+		readConfigMap(l, another, "shelf")
 
 		held := l.Wire.HoldWatches("controller")
 		shelf.Data["count"] = "1"
@@ -168,27 +172,39 @@ func TestOT16c_ControllerRuntimeWaitsForItsOwnWriteIfAskedTo(t *testing.T) {
 		// The cache cannot catch up, so however long the deadline, the read ends with it.
 		short, cancel := context.WithTimeout(l.Context(), 50*time.Millisecond)
 		defer cancel()
-		waited := consistent.Get(short, client.ObjectKeyFromObject(shelf), new(corev1.ConfigMap))
+		waited := consistent.Get(short, crclient.ObjectKeyFromObject(shelf), new(corev1.ConfigMap))
+		otherKey := readConfigMap(l, consistent, "other").Data["count"]
+		byAnother := readConfigMap(l, another, "shelf").Data["count"]
+		live := l.New("shelf")
+		require.NoError(l, plain.Get(l.Context(), crclient.ObjectKeyFromObject(shelf), live), "reading as unstructured")
 		held.Release()
 		fresh := readConfigMap(l, consistent, "shelf")
 
-		table := l.Table("Get by the client", "while the watch is held", "when it goes on")
+		table := l.Table("Get by a client", "while the watch is held", "when it goes on")
 		table.Row("as it is by default", "count="+stale, "(count=1 sooner or later)")
-		table.Row("EnableReadYourWritesConsistency", "waits until the context ends", "count="+fresh.Data["count"])
+		table.Row("with the option, which wrote", "waits until the context ends", "count="+fresh.Data["count"])
+		table.Row("the same, of another key", "count="+otherKey, "")
+		table.Row("another client with the option", "count="+byAnother, "(count=1 sooner or later)")
+		table.Row("as it is by default, as unstructured", "count="+lab.Field(live, "count")+", a live read", "")
 		table.End()
+		l.Say("The wait ends with an event, at that number or a later one, of any object that the cache selects. So a write " +
+			"of an object that its selector leaves out is waited for until some other object changes.")
 
 		l.Equal("the count that is read without the option", stale, "0")
 		l.Expect(errors.Is(waited, context.DeadlineExceeded), "with the option, a read waits as long as its context allows",
 			"it ended with: %v", waited)
+		l.Equal("the count of another key", otherKey, "7")
+		l.Equal("the count that another client with the option reads", byAnother, "0")
+		l.Equal("the count that is read as unstructured", lab.Field(live, "count"), "1")
 		l.Equal("the count that is read with the option", fresh.Data["count"], "1")
 		fresh.Data["count"] = "2"
 		l.Accepted(consistent.Update(l.Context(), fresh), "the write from what it read")
 	})
 }
 
-// cachedClients are two of controller-runtime's clients for one party, which read from one cache of the lesson's
-// namespace and write to the apiserver. The first is as a manager makes it by default.
-func cachedClients(l *lab.Lab, party *lab.Client) (plain, consistent client.Client) {
+// cachedClients makes clients of controller-runtime for one party, which read from one cache of the lesson's
+// namespace and write to the apiserver, and wait for their own writes or do not. By default a manager's does not.
+func cachedClients(l *lab.Lab, party *lab.Client) func(waits bool) crclient.Client {
 	cfg, mapper := party.Config(), party.Controller().RESTMapper()
 	cfg.ContentType = runtime.ContentTypeJSON // as the tape can read it
 	reader, err := crcache.New(cfg, crcache.Options{
@@ -198,22 +214,22 @@ func cachedClients(l *lab.Lab, party *lab.Client) (plain, consistent client.Clie
 	l.Go("the cache", func() error { return reader.Start(l.Context()) })
 	require.True(l, reader.WaitForCacheSync(l.Context()), "starting a cache of controller-runtime")
 
-	reading := func(yourWrites bool) client.Client {
-		api, err := client.New(cfg, client.Options{Mapper: mapper, Cache: &client.CacheOptions{
-			Reader: reader, EnableReadYourWritesConsistency: new(yourWrites),
+	return func(waits bool) crclient.Client {
+		api, err := crclient.New(cfg, crclient.Options{Mapper: mapper, Cache: &crclient.CacheOptions{
+			Reader: reader, EnableReadYourWritesConsistency: new(waits),
 		}})
 		require.NoError(l, err, "making a client of controller-runtime")
 		return api
 	}
-	return reading(false), reading(true)
 }
 
 func TestOT16d_TheApiserversOwnCacheMayBeOldToo(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT16d", From: "D2 paragraph 4",
-		Says: "a read with resourceVersion 0 is answered from kube-apiserver's own cache, which can lag as well: what it " +
-			"gives conflicts again and again, and each time it is etcd that says so; a read without a number is current",
+		Says: "a read with resourceVersion 0 is answered from kube-apiserver's own cache, where it is ready; that can lag, and " +
+			"what it gives conflicts again and again",
 		Why:     "a read that goes to the server is not yet a live read: a cheap one may be as old as an informer's",
+		Do:      "Read without a resourceVersion before you decide after a conflict.",
 		FalseIf: world.AProxyStripsTheRevision.Shows(`a replace from a read with "0" was accepted`),
 		AlsoFalseIf: []world.World{
 			world.AProxyKeepsAnswers.Shows(`a replace from a read without a number was refused: 409 Conflict`),
@@ -243,14 +259,21 @@ func TestOT16d_TheApiserversOwnCacheMayBeOldToo(t *testing.T) {
 			l.Refused(err, `a replace from a read with "0"`, lab.Stale(created))
 			l.Sends(sent, `a replace from a read with "0"`, "1 Txn")
 		}
-		_, err := replace("no number", shelves.Get("shelf"))
+		_, live := replace("no number", shelves.Get("shelf"))
 		table.End()
+		event := l.Of(coreEvent).Create("seen", "involvedObject.namespace="+l.Namespace)
+		var err error
+		sent := l.Record(func() { _, err = l.Of(coreEvent).TryGetAt("seen", "0") })
+		require.NoError(l, err, "reading an Event")
+		l.Sends(sent, "a read with \"0\" of an Event", "1 Range")
+		l.Say("A kind without a cache is read from etcd all the same: a read with \"0\" of Event %s costs %s. So is any kind "+
+			"while its cache is not ready, after a start of the server.", event.GetName(), sent.Summary())
 		l.Say("In OT16 a 409 costs a read, here a transaction: the stale cache lets the replace pass, and the compare in " +
 			"etcd fails (CF3b). In the last row the stale cache sees a conflict where there is none, which is not believed " +
 			"before the key was read (GU5b). A list with \"0\" is answered from the cache as well (RV10): a client that " +
 			"begins with one after its restart may see a state older than the one it knew. See also OT6c, the same in a " +
 			"retry.")
-		l.Accepted(err, "a replace from a read without a number")
+		l.Accepted(live, "a replace from a read without a number")
 	})
 }
 

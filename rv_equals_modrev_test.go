@@ -89,7 +89,7 @@ var book = lesson.Book{
 			{Title: "caches", Lessons: "OT16 OT16b OT16c OT16d OT40 OT41 OT17"},
 			{Title: "telling errors apart", Lessons: "OT20 OT21 OT21f OT24 OT21d OT21g"},
 			{Title: "answers that get lost", Lessons: "OT21b OT21e OT21c OT22 OT23 OT23b OT23c"},
-			{Title: "names that are used again", Lessons: "OT25 OT25b OT26"},
+			{Title: "names that are used again", Lessons: "OT25 OT25b"},
 			{Title: "decisions", Lessons: "OT27 OT27b"},
 			{Title: "order", Lessons: "OT18 OT19 OT43"},
 			{Title: "fakes", Lessons: "OT42"},
