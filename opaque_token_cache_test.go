@@ -73,8 +73,8 @@ func TestOT16_ATokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 func TestOT16b_ACacheThatHasReachedAWriteShowsIt(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT16b", From: "D2 paragraph 4",
-		Says: "a cache whose LastStoreSyncResourceVersion has reached the number of a write shows that write; until then, " +
-			"requeue the key with backoff",
+		Says: "a cache whose LastStoreSyncResourceVersion has reached the number of a write shows that write; until " +
+			"then, requeue the key with backoff",
 		Why: "a retry in place reads the same cache again; an error that requeues with backoff, as kube-controller-manager " +
 			"returns it since 1.37, gives the watch time",
 		Do:      "Remember your write's number; requeue with backoff until the cache has reached it.",
@@ -187,7 +187,8 @@ func TestOT16c_ControllerRuntimeWaitsForItsOwnWriteIfAskedTo(t *testing.T) {
 		table.Row("another client with the option", "count="+byAnother, "(count=1 sooner or later)")
 		table.Row("as it is by default, as unstructured", "count="+lab.Field(live, "count")+", a live read", "")
 		table.End()
-		l.Say("The wait ends with an event, at that number or a later one, of any object that the cache selects. So a write " +
+		l.Say("The wait ends with an event, at that number or a later one, of any object that the cache selects. So a " +
+			"write " +
 			"of an object that its selector leaves out is waited for until some other object changes.")
 
 		l.Equal("the count that is read without the option", stale, "0")
@@ -226,8 +227,8 @@ func cachedClients(l *lab.Lab, party *lab.Client) func(waits bool) crclient.Clie
 func TestOT16d_TheApiserversOwnCacheMayBeOldToo(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT16d", From: "D2 paragraph 4",
-		Says: "a read with resourceVersion 0 is answered from kube-apiserver's own cache, where it is ready; that can lag, and " +
-			"what it gives conflicts again and again",
+		Says: "a read with resourceVersion 0 is answered from kube-apiserver's own cache; that can lag, and what it " +
+			"gives conflicts again and again",
 		Why:     "a read that goes to the server is not yet a live read: a cheap one may be as old as an informer's",
 		Do:      "Read without a resourceVersion before you decide after a conflict.",
 		FalseIf: world.AProxyStripsTheRevision.Shows(`a replace from a read with "0" was accepted`),
@@ -266,7 +267,8 @@ func TestOT16d_TheApiserversOwnCacheMayBeOldToo(t *testing.T) {
 		sent := l.Record(func() { _, err = l.Of(coreEvent).TryGetAt("seen", "0") })
 		require.NoError(l, err, "reading an Event")
 		l.Sends(sent, "a read with \"0\" of an Event", "1 Range")
-		l.Say("A kind without a cache is read from etcd all the same: a read with \"0\" of Event %s costs %s. So is any kind "+
+		l.Say("A kind without a cache is read from etcd all the same: a read with \"0\" of Event %s costs %s. So is any "+
+			"kind "+
 			"while its cache is not ready, after a start of the server.", event.GetName(), sent.Summary())
 		l.Say("In OT16 a 409 costs a read, here a transaction: the stale cache lets the replace pass, and the compare in " +
 			"etcd fails (CF3b). In the last row the stale cache sees a conflict where there is none, which is not believed " +
@@ -280,8 +282,8 @@ func TestOT16d_TheApiserversOwnCacheMayBeOldToo(t *testing.T) {
 func TestOT40_AnAnswerPutIntoACacheByHandDoesNotMakeItCurrent(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT40", From: "D2 paragraph 4; +",
-		Says: "an answer put into an informer's store by hand can move the cache backwards, until the next event of that " +
-			"object; an older event takes it out again",
+		Says: "an answer put into an informer's store by hand can move the cache backwards; only the next event of that " +
+			"object puts it right",
 		Why: "a cache has one writer, its watch; write to it yourself and you can leave it stale, and every write from it " +
 			"then conflicts",
 		Do:          "Never write to an informer's store; wait for your write, or overlay it.",
@@ -372,8 +374,8 @@ func movesIn(l *lab.Lab, cache *lab.Informer) (next func() cacheMove) {
 func TestOT41_AbsenceFromACacheIsNotAbsence(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT41", From: "D2 paragraph 4; +",
-		Says: "an object that a cache lacks may exist: with a fixed name the second create is refused, with a generated name " +
-			"each look makes one more",
+		Says: "an object that a cache lacks may exist: a fixed name has the second create refused, a generated one makes " +
+			"another each time",
 		Why: "a deterministic name lets the apiserver decide who was first; a generated name takes that decision away " +
 			"from it",
 		Do:          "Name children from their owner, and let the apiserver decide who was first.",

@@ -283,12 +283,12 @@ func readWithBearerToken(l *lab.Lab, token string) error {
 func TestOT21f_AForbiddenRequestDoesNotSayWhoForbidsIt(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT21f", From: "D2 paragraph 5; +",
-		Says: "a 403 comes from a missing role, a quota or a policy alike, and only its message says which; a terminating " +
-			"namespace alone names a cause",
+		Says: "a 403 comes from a missing role, a quota or a policy alike, and only its message says which; a " +
+			"terminating namespace names a cause",
 		Why: "a controller that takes every 403 for a missing role asks for rights that it has, and retries in a namespace " +
 			"that takes nothing new",
 		Do:      "On 403 look for the cause NamespaceTerminating; otherwise show the message to a person.",
-		FalseIf: world.RefusalsLoseTheirCauses.Shows(`the step after a create in a namespace that ends is see who forbids it`),
+		FalseIf: world.RefusalsLoseTheirCauses.Shows(`a create in a namespace that ends is see who forbids it`),
 		AlsoFalseIf: []world.World{
 			world.DeletesAreDryRuns.Shows(`a create in a namespace that ends was accepted`),
 		},
@@ -319,7 +319,8 @@ func TestOT21f_AForbiddenRequestDoesNotSayWhoForbidsIt(t *testing.T) {
 		pod := advice{"a Pod that a policy forbids", "403 Forbidden", answer.SeeWhoForbidsIt}
 		pod.expect(l, err)
 		table.Row(pod.request, "pods", l.Refusal(err, pod.request).Cause(), pod.next, "… violates PodSecurity …")
-		l.Refused(err, pod.request, lab.Refusal{Code: 403, Reason: metav1.StatusReasonForbidden, Says: "violates PodSecurity"})
+		l.Refused(err, pod.request, lab.Refusal{Code: 403, Reason: metav1.StatusReasonForbidden,
+			Says: "violates PodSecurity"})
 
 		require.NoError(l, sendBeside(l, "ending", http.MethodPost, l.New("shelf")), "creating a ConfigMap beside")
 		l.Of(lab.Namespace).Delete(l.Namespace + "-ending")
@@ -354,8 +355,8 @@ func sendBeside(l *lab.Lab, name, verb string, o *lab.Object) error {
 func TestOT21d_ANumberThatExpiredAtOneServerMayStillBeKnownAtAnother(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT21d", From: "D2 paragraph 5; +",
-		Says: "410 says that the number is older than what this apiserver's cache remembers; another may still know it, and " +
-			"a fresh list leads on at each",
+		Says: "410 says that the number is older than what this apiserver's cache remembers; another may know it, and a " +
+			"fresh list leads on",
 		Why: "a client that repeats its watch from that number at one server never sees anything; and what was deleted " +
 			"meanwhile it learns from the list only",
 		Do:      "On 410 list again, compare with what you knew, and watch from the list's number.",
@@ -445,8 +446,8 @@ var theSecondServerKnowsTheKindFromTheBeginning = world.New(
 func TestOT21g_AWatchFromTheFutureIsSilentAndMissesWhatComesFirst(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT21g", From: "D2 paragraph 5; +",
-		Says: "a watch from a number that the store has not reached is not refused; it leaves out all events up to that " +
-			"number, and says nothing",
+		Says: "a watch from a number that the store has not reached is not refused, and silently leaves out all events " +
+			"up to that number",
 		Why: "a number of another cluster, or of a store before it was restored, makes a watch deaf for as long as the " +
 			"store takes to get there",
 		Do:      "Throw away numbers of another cluster or of a restored store, and list.",
@@ -480,12 +481,12 @@ func TestOT21g_AWatchFromTheFutureIsSilentAndMissesWhatComesFirst(t *testing.T) 
 func TestOT24_NotFoundDoesNotProveThatTheObjectIsGone(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT24", From: "D2 paragraph 5",
-		Says: "only a live 404 of the API itself, about the object, says that it is gone; a version or subresource that " +
-			"is not served is 404 too",
+		Says: "only a live 404 that names the object says that it is gone; a version or subresource that is not served " +
+			"is 404 too",
 		Why: "404 lets you clean up what belonged to the uid; cleaned up for a 404 about something else, the object loses " +
 			"what it still needs",
 		Do:      "Clean up only on a live 404 whose details name the object, without UnexpectedServerResponse.",
-		FalseIf: theServerSpeaksOfWhatItDoesNotServe.Shows(`the step after a write of /status of a ConfigMap is read it live`),
+		FalseIf: theServerSpeaksOfWhatItDoesNotServe.Shows(`a write of /status of a ConfigMap is read it live`),
 		AlsoFalseIf: []world.World{
 			world.KeysOutliveTheirDeletion.Shows(`a replace after its deletion was accepted`),
 			world.ZeroAsksForTheNewest.Shows(`a read with "0" from a cache that lags was accepted`),

@@ -33,8 +33,8 @@ import (
 func TestOT21b_AWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT21b", From: "D2 paragraph 5",
-		Says: "after no answer, a 500 or a 504 without ResourceVersionTooLarge, nobody can say whether the write was stored: " +
-			"the same words stand for both",
+		Says: "after no answer, a 500 or a 504 without ResourceVersionTooLarge, nobody can say whether the write was " +
+			"stored: the same words stand for both",
 		Why: "a lost answer is not a refusal; the one next step that is right in both cases is to read back and compare, " +
 			"when what was sent can no longer come",
 		Do:      "After a write without an answer, read back and compare before you decide.",
@@ -102,7 +102,8 @@ func TestOT21e_OnlyWhatWasNeverSentIsANo(t *testing.T) {
 		ID: "OT21e", From: "D2 paragraph 5; +",
 		Says: "without an answer, the one sure no is that no connection was ever made for the call; its error, that of the " +
 			"last attempt, does not say that",
-		Why:     "a write that was stored can end with connection refused, where a gateway's 503 made client-go send it again",
+		Why: "a write that was stored can end with connection refused, where a gateway's 503 made client-go send it " +
+			"again",
 		Do:      "Note by httptrace whether a call got a connection; otherwise read back.",
 		FalseIf: gatewaysKeepWhatTheyRefuse.Shows(`a gateway's 503, then nobody listens: stored is no`),
 		Read:    source.Decl("k8s.io/client-go/rest", "(*Request).request"),
@@ -166,7 +167,8 @@ func TestOT21e_OnlyWhatWasNeverSentIsANo(t *testing.T) {
 		})
 		row(o, call, err, unanswered{"the caller's own deadline ends", timeIsUp, "yes", answer.Unknown, answer.Stop})
 		table.End()
-		l.Say("The first and the fourth row end with one error, and only the call knows which is which: of all its attempts, " +
+		l.Say("The first and the fourth row end with one error, and only the call knows which is which: of all its " +
+			"attempts, " +
 			"one had a connection. The last two end with one error too: the caller's own context tells whose time is over.")
 	})
 }
@@ -452,8 +454,8 @@ func addOneTwice(l *lab.Lab, who string) (again error) {
 func TestOT23_AlreadyExistsMayBeYourself(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT23", From: "D2 paragraph 5",
-		Says: "after a lost answer the same create is refused with AlreadyExists, in the words of a taken name; only what is " +
-			"stored tells them apart",
+		Says: "after a lost answer the same create is refused with AlreadyExists, in the words of a taken name; only " +
+			"what is stored tells them apart",
 		Why: "AlreadyExists after a retry is neither a success nor a failure; it is a reason to look, and there must be " +
 			"something to look for, such as a mark of the attempt",
 		Do:          "On AlreadyExists read the object and look for your mark.",
@@ -529,8 +531,8 @@ func TestOT23b_ALostCreateWithAGeneratedNameMakesTwoObjects(t *testing.T) {
 func TestOT23c_AlreadyExistsIsSettledByTheUIDOfTheOwner(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT23c", From: "D2 paragraph 1, 5",
-		Says: "the uid in a child's controller reference tells whether an existing child is yours; neither its name nor the " +
-			"owner's name does",
+		Says: "the uid in a child's controller reference tells whether an existing child is yours; neither its name nor " +
+			"the owner's name does",
 		Why:         "to fail for ever on your own child is as wrong as to adopt the child of a past owner of the same name",
 		Do:          "On AlreadyExists compare the controller reference's uid with your owner's.",
 		FalseIf:     world.UIDsBelongToNames.Shows(`the child of the past owner looks like ours`),

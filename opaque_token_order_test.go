@@ -21,9 +21,10 @@ import (
 func TestOT18_TokensMayBeOrderedWithinOneResource(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT18", From: "D2 paragraph 4, 6",
-		Says: "since Kubernetes 1.35, tokens of one resource of one server may be ordered with CompareResourceVersion, as " +
-			"numbers of any length",
-		Why: "as text 9 comes after 10, so if you compare strings you stop believing in progress each time the numbers grow " +
+		Says: "since Kubernetes 1.35, tokens of one resource of one server may be ordered with CompareResourceVersion, " +
+			"as numbers of any length",
+		Why: "as text 9 comes after 10, so if you compare strings you stop believing in progress each time the numbers " +
+			"grow " +
 			"by a digit",
 		Do: "Order tokens with CompareResourceVersion, within one resource of one server only.",
 		// No cause can be bent: the function is what the claim is about.
@@ -65,7 +66,8 @@ func TestOT18_TokensMayBeOrderedWithinOneResource(t *testing.T) {
 		require.NoError(l, err, "comparing what the server gave out")
 		l.Say("Two ConfigMaps, one after the other: %s and %s, order %d.",
 			first.GetResourceVersion(), second.GetResourceVersion(), order)
-		l.Say("It refuses anything else than a number. Tokens of one object may be compared for equality without it, unless " +
+		l.Say("It refuses anything else than a number. Tokens of one object may be compared for equality without it, " +
+			"unless " +
 			"the store was restored: then numbers are given out again, for other content. Those of two resources do not even " +
 			"compare for equality (OT19).")
 		l.Equal("the order of two objects of one resource, written one after the other,", order, -1)
@@ -83,8 +85,8 @@ func abridged(token string) string {
 func TestOT19_TokensOfDifferentResourcesDoNotCompare(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT19", From: "D2 paragraph 4, 6",
-		Says: "tokens of different resources do not compare: a resource may be kept in a store of its own, which counts for " +
-			"itself",
+		Says: "tokens of different resources do not compare: a resource may be kept in a store of its own, which counts " +
+			"for itself",
 		Why: "on a small cluster one etcd counts everything and the comparison seems to work; on a large one, with events " +
 			"kept apart, it is meaningless",
 		Do:      "Never compare the tokens of two resources.",
@@ -126,8 +128,7 @@ var coreEvent = lab.Kind{Kind: "Event", Version: "v1", Resource: "events", Base:
 func TestOT43_ATokenIsHandedBackAsItWasGiven(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT43", From: "D2 title; +",
-		Says: "a replace reads its token as a number, and takes \"0\" and \"\" for none; a delete compares it as text; what " +
-			"is no number is refused",
+		Says: "a replace reads its token as a number, with \"0\" and \"\" for none; a delete compares it as text",
 		Why: "a token that was parsed, padded or made up can lose its protection without an error, or meet a 500 that no " +
 			"retry will cure",
 		Do:      "Hand a token back exactly as it was given.",
@@ -145,9 +146,9 @@ func TestOT43_ATokenIsHandedBackAsItWasGiven(t *testing.T) {
 		shelf := l.Create("shelf", "color=red")
 		custom := l.Of(l.CustomResource())
 		special := custom.Create("special", "color=red")
-		l.Say("The token stands in the body of a replace and of a merge patch, in the query of a GET, where it asks for a " +
-			"state at least as new, and in the preconditions of a delete. The token is the current one, also with zeros " +
-			"before it; all writes of the table are dry runs, so it stays current.")
+		l.Say("The token stands in the body of a replace and of a merge patch, and in the preconditions of a delete. In the " +
+			"query of a GET it asks for a state at least as new. It is the current one, also with zeros before it; all " +
+			"writes of the table are dry runs, so it stays current.")
 		table := l.Table("token", "replace", "merge patch", "GET ?resourceVersion=", "delete", "both, of a Shelf")
 		var replaces, patches []string // of the custom resource
 		for _, row := range []struct{ title, token, replace, patch, read, remove string }{
@@ -213,8 +214,8 @@ func dryDelete(c *lab.Client, o *lab.Object, token string) string {
 func TestOT42_TheRulesAreNotThoseOfEveryFake(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT42", From: "+",
-		Says: "fake clients have other tokens than the server: client-go's dynamic fake has none, controller-runtime's moves " +
-			"them when nothing has changed",
+		Says: "fake clients have other tokens than the server: client-go's dynamic fake has none, controller-runtime's " +
+			"moves them when nothing has changed",
 		Why: "against the one a test never meets a conflict; against the other it meets refusals, and some that the server " +
 			"would not give",
 		Do:      "Test what you do about conflicts against a real kube-apiserver.",

@@ -91,6 +91,7 @@ var book = lesson.Book{
 			{Title: "answers that get lost", Lessons: "OT21b OT21e OT21c OT22 OT23 OT23b OT23c"},
 			{Title: "names that are used again", Lessons: "OT25 OT25b"},
 			{Title: "decisions", Lessons: "OT27 OT27b"},
+			{Title: "a token certifies one object", Lessons: "OT44 OT45 OT46 OT47 OT48"},
 			{Title: "order", Lessons: "OT18 OT19 OT43"},
 			{Title: "fakes", Lessons: "OT42"},
 		},

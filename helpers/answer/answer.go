@@ -40,9 +40,10 @@ const (
 )
 
 var steps = [...]struct{ name, because string }{
-	GoOn:              {"go on", "it is done"},
-	FixTheRequest:     {"fix the request", "the request is wrong as it stands, and will be refused again"},
-	SeeWhatIsServed:   {"see what is served", "the server has no such resource or version; of the object this says nothing"},
+	GoOn:          {"go on", "it is done"},
+	FixTheRequest: {"fix the request", "the request is wrong as it stands, and will be refused again"},
+	SeeWhatIsServed: {"see what is served", "the server has no such resource or version; of the object this says " +
+		"nothing"},
 	ProveWhoYouAre:    {"prove who you are", "the server does not accept the credentials"},
 	SeeWhoForbidsIt:   {"see who forbids it", "a role that is missing, a quota, a policy: only the message says which"},
 	LeaveTheNamespace: {"leave the namespace", "it is being deleted, and takes nothing new"},

@@ -80,6 +80,10 @@ func misconceptions() []misconception {
 			"it would take an aggregated apiserver with a fault of its own"},
 		{80, "restarting the client clears a conflict that the server causes",
 			"nobody has reported a way to make it happen with one apiserver and one etcd"},
+		{83, "only the holder of a Lease can write", ""},
+		{84, "a check that I made before the write keeps a value unique", ""},
+		{108, "a bulk delete is done as a whole or not at all", ""},
 		{111, "one process has one state of the world", ""},
+		{113, "the API checks that an owner exists", ""},
 	}
 }
