@@ -30,8 +30,8 @@ func TestOT16_ATokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT16", From: "D2 paragraph 4",
 		Says: "while a cache lags behind a write, each retry from it conflicts again; one live read ends that",
-		Why: "a retry is no better than what it reads; a loop that reads an informer's cache only repeats itself until " +
-			"the cache happens to catch up",
+		Why: "a retry is no better than what it reads; a loop that reads an informer's cache only repeats itself until the " +
+			"cache happens to catch up",
 		Do:          "Requeue, or read live; never retry in place from a cache.",
 		FalseIf:     world.OlderTokensCount.Shows(`the write from the cache was accepted`),
 		AlsoFalseIf: []world.World{world.AProxyKeepsAnswers.Shows(`the write from a live read was refused: 409 Conflict`)},
@@ -43,8 +43,8 @@ func TestOT16_ATokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 		controller := l.As("controller")
 		cache := controller.Informer()
 		l.Wire.HoldWatches("controller")
-		l.Say("The cache is that of an informer, in the memory of the controller. From here on its watch is held: " +
-			"events stay on the way, and the cache lags.")
+		l.Say("The cache is that of an informer, in the memory of the controller. From here on its watch is held: events " +
+			"stay on the way, and the cache lags.")
 		controller.Replace(cache.Get("shelf"), "count=1")
 
 		table := l.Table("attempt", "reads", "and writes count=2", "to etcd")
@@ -59,9 +59,9 @@ func TestOT16_ATokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 		fromCache := attempts
 		live := write("the server", controller.Get("shelf"))
 		table.End()
-		l.Say("The controller conflicts with itself: nobody else has written. retry.DefaultRetry makes %d attempts about "+
-			"10 ms apart, and gives up. Each costs a Range because kube-apiserver's own cache is current: it sees the "+
-			"conflict itself, and reads the key before it says so (CF2, GU5b). See also OT6c and OT16d, the same with "+
+		l.Say("The controller conflicts with itself: nobody else has written. retry.DefaultRetry makes %d attempts about " +
+			"10 ms apart, and gives up. Each costs a Range because kube-apiserver's own cache is current: it sees the " +
+			"conflict itself, and reads the key before it says so (CF2, GU5b). See also OT6c and OT16d, the same with " +
 			"kube-apiserver's cache, and OT16b, how to wait.", fromCache)
 
 		l.Refused(cached, "the write from the cache", lab.Stale(shelf))
@@ -73,8 +73,8 @@ func TestOT16_ATokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 func TestOT16b_ACacheThatHasReachedAWriteShowsIt(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT16b", From: "D2 paragraph 4",
-		Says: "a cache whose LastStoreSyncResourceVersion has reached the number of a write shows that write; until " +
-			"then, requeue the key with backoff",
+		Says: "a cache whose LastStoreSyncResourceVersion has reached the number of a write shows that write; until then, " +
+			"requeue the key with backoff",
 		Why: "a retry in place reads the same cache again; an error that requeues with backoff, as kube-controller-manager " +
 			"returns it since 1.37, gives the watch time",
 		Do:      "Remember your write's number; requeue with backoff until the cache has reached it.",
@@ -124,7 +124,7 @@ func TestOT16b_ACacheThatHasReachedAWriteShowsIt(t *testing.T) {
 			}
 		}
 		table.End()
-		l.Say("The controller has written shelf at %s, and its watch is held from before that until the third row. Each "+
+		l.Say("The controller has written shelf at %s, and its watch is held from before that until the third row. Each " +
 			"requeue comes later than the one before. Rows in which the cache was still too old after that are left out.",
 			wrote)
 		l.Expect(stale >= 3, "the cache has not reached the write while its watch is held", "it had after %d looks", stale)
@@ -149,8 +149,8 @@ func TestOT16c_ControllerRuntimeWaitsForItsOwnWriteIfAskedTo(t *testing.T) {
 		ID: "OT16c", From: "D2 paragraph 4",
 		Says: "with EnableReadYourWritesConsistency, a cached read through controller-runtime's client waits until the " +
 			"cache has reached that client's own write of that key",
-		Why: "the option is off by default (and experimental in 0.25), so a reconciler that reads back what it wrote " +
-			"may decide on the state before its own write",
+		Why: "the option is off by default (and experimental in 0.25), so a reconciler that reads back what it wrote may " +
+			"decide on the state before its own write",
 		Do:      "Use one client for writes and reads, switch the option on, and give reads deadlines.",
 		FalseIf: world.AnEventIsSwallowed.Shows(`with the option is 0`),
 		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "CacheOptions.EnableReadYourWritesConsistency"),
@@ -188,8 +188,7 @@ func TestOT16c_ControllerRuntimeWaitsForItsOwnWriteIfAskedTo(t *testing.T) {
 		table.Row("as it is by default, as unstructured", "count="+lab.Field(live, "count")+", a live read", "")
 		table.End()
 		l.Say("The wait ends with an event, at that number or a later one, of any object that the cache selects. So a " +
-			"write " +
-			"of an object that its selector leaves out is waited for until some other object changes.")
+			"write of an object that its selector leaves out is waited for until some other object changes.")
 
 		l.Equal("the count that is read without the option", stale, "0")
 		l.Expect(errors.Is(waited, context.DeadlineExceeded), "with the option, a read waits as long as its context allows",
@@ -227,8 +226,8 @@ func cachedClients(l *lab.Lab, party *lab.Client) func(waits bool) crclient.Clie
 func TestOT16d_TheApiserversOwnCacheMayBeOldToo(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT16d", From: "D2 paragraph 4",
-		Says: "a read with resourceVersion 0 is answered from kube-apiserver's own cache; that can lag, and what it " +
-			"gives conflicts again and again",
+		Says: "a read with resourceVersion 0 is answered from kube-apiserver's own cache; that can lag, and what it gives " +
+			"conflicts again and again",
 		Why:     "a read that goes to the server is not yet a live read: a cheap one may be as old as an informer's",
 		Do:      "Read without a resourceVersion before you decide after a conflict.",
 		FalseIf: world.AProxyStripsTheRevision.Shows(`a replace from a read with "0" was accepted`),
@@ -267,14 +266,12 @@ func TestOT16d_TheApiserversOwnCacheMayBeOldToo(t *testing.T) {
 		sent := l.Record(func() { _, err = l.Of(coreEvent).TryGetAt("seen", "0") })
 		require.NoError(l, err, "reading an Event")
 		l.Sends(sent, "a read with \"0\" of an Event", "1 Range")
-		l.Say("A kind without a cache is read from etcd all the same: a read with \"0\" of Event %s costs %s. So is any "+
-			"kind "+
-			"while its cache is not ready, after a start of the server.", event.GetName(), sent.Summary())
+		l.Say("A kind without a cache is read from etcd all the same: a read with \"0\" of Event %s costs %s. So is any " +
+			"kind while its cache is not ready, after a start of the server.", event.GetName(), sent.Summary())
 		l.Say("In OT16 a 409 costs a read, here a transaction: the stale cache lets the replace pass, and the compare in " +
 			"etcd fails (CF3b). In the last row the stale cache sees a conflict where there is none, which is not believed " +
 			"before the key was read (GU5b). A list with \"0\" is answered from the cache as well (RV10): a client that " +
-			"begins with one after its restart may see a state older than the one it knew. See also OT6c, the same in a " +
-			"retry.")
+			"begins with one after its restart may see a state older than the one it knew. See also OT6c, the same in a retry.")
 		l.Accepted(live, "a replace from a read without a number")
 	})
 }
@@ -376,8 +373,8 @@ func TestOT41_AbsenceFromACacheIsNotAbsence(t *testing.T) {
 		ID: "OT41", From: "D2 paragraph 4; +",
 		Says: "an object that a cache lacks may exist: a fixed name has the second create refused, a generated one makes " +
 			"another each time",
-		Why: "a deterministic name lets the apiserver decide who was first; a generated name takes that decision away " +
-			"from it",
+		Why: "a deterministic name lets the apiserver decide who was first; a generated name takes that decision away from " +
+			"it",
 		Do:          "Name children from their owner, and let the apiserver decide who was first.",
 		FalseIf:     world.ClientNamesWhatItCreates.Shows(`with a generated name is 1`),
 		AlsoFalseIf: []world.World{world.EtcdIgnoresTheCompareOfACreate.Shows(`a later create by name was accepted`)},
@@ -431,8 +428,8 @@ func TestOT17_ATokenThatMovedIsNotTheConditionYouWaitFor(t *testing.T) {
 		ID: "OT17", From: "D2 paragraph 4",
 		Says: "a greater resourceVersion is not the condition that you wait for: any change moves the number, and an " +
 			"apparent no-op does not",
-		Why: "if you wait for a number, you go on when somebody touches a label, and wait for ever when the work was " +
-			"done already",
+		Why: "if you wait for a number, you go on when somebody touches a label, and wait for ever when the work was done " +
+			"already",
 		Do:          "Wait for the condition that you need, and begin with what is there.",
 		FalseIf:     world.EveryWriteDoesTheWork.Shows(`the first greater number is blue`),
 		AlsoFalseIf: []world.World{world.StoredInAnotherEncoding.Shows(`the watch delivered shelf at`)},
@@ -462,10 +459,10 @@ func TestOT17_ATokenThatMovedIsNotTheConditionYouWaitFor(t *testing.T) {
 		same := l.As("painter").Set("shelf", "color=blue")
 		fence := l.Create("fence", "color=red")
 		after := watch.Next()
-		l.Say("The painter paints it blue again: 200, resourceVersion %s as before. The next event of the watch is that "+
-			"of another object, at %s: a greater number of shelf does not come. Had shelf been stored in another encoding "+
-			"than the server's present one, it would: see RV8b. UntilWithSync in client-go waits for a condition, and "+
-			"begins with what is there.", same.GetResourceVersion(), after.ResourceVersion)
+		l.Say("The painter paints it blue again: 200, resourceVersion %s as before. The next event of the watch is that of " +
+			"another object, at %s: a greater number of shelf does not come. Had shelf been stored in another encoding than " +
+			"the server's present one, it would: see RV8b. UntilWithSync in client-go waits for a condition, and begins with " +
+			"what is there.", same.GetResourceVersion(), after.ResourceVersion)
 		l.Expect(after.ResourceVersion == fence.GetResourceVersion(), "a write that stores the same bytes brings no event",
 			"the watch delivered %s at %s", after.Name, after.ResourceVersion)
 		l.Equal("shelf's resourceVersion after it", same.GetResourceVersion(), painted.GetResourceVersion())

@@ -30,8 +30,8 @@ import (
 func TestOT20_ALiveReadAfterAConflictShowsWhatChangedAndWhoSetIt(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT20", From: "D2 paragraph 5",
-		Says: "after a token conflict, a live read shows what has changed and, in managedFields, who set what is there; " +
-			"a removed field has no owner",
+		Says: "after a token conflict, a live read shows what has changed and, in managedFields, who set what is there; a " +
+			"removed field has no owner",
 		Why:     "the next decision depends on what the other did; a conflict that is only counted and repeated wastes that",
 		Do:      "After a token conflict, read live and look at what changed before you decide.",
 		FalseIf: world.RivalSignsAsTheWriter.Shows(`the owner of color is writer`),
@@ -69,7 +69,7 @@ func TestOT20_ALiveReadAfterAConflictShowsWhatChangedAndWhoSetIt(t *testing.T) {
 		l.Equal("the owner of shape", l.OwnersOf(now, "shape"), "writer by Update")
 
 		again := l.Replace(now, "room=13")
-		l.Say("Somebody made progress, and it may have been you: another process wrote shape under the same name. The "+
+		l.Say("Somebody made progress, and it may have been you: another process wrote shape under the same name. The " +
 			"writer's change is about room, so it decides the same again, on what is there now: 200, %s.",
 			lab.Fields(again, "color", "size", "shape", "room"))
 		l.Stored(again, "color=blue", "-size", "shape=square", "room=13")
@@ -106,9 +106,9 @@ func TestOT21_RefusalsNeedDifferentNextSteps(t *testing.T) {
 
 		refusalsOfManyKinds(l, shelf, gone)
 		facesOfConflict(l, moved, gone)
-		l.Say("Each of these answers says that this request stored nothing. An earlier attempt of it may have done so, " +
-			"one of client-go's own included (OT21c, OT22, OT23). The 504 is known by its cause ResourceVersionTooLarge: " +
-			"it refuses a read. A 504 without it is no answer about a write (OT21b). A 500 is not among them: a token that " +
+		l.Say("Each of these answers says that this request stored nothing. An earlier attempt of it may have done so, one " +
+			"of client-go's own included (OT21c, OT22, OT23). The 504 is known by its cause ResourceVersionTooLarge: it " +
+			"refuses a read. A 504 without it is no answer about a write (OT21b). A 500 is not among them: a token that " +
 			"cannot be parsed is one (OT43), and so is an answer of etcd that was lost.")
 		l.Say("The test of a JSON patch is a precondition of your own: if the object has not moved, the patch is wrong. " +
 			"RetryOnConflict does not repeat a 422 (CF7). The resourceVersion in the body of a patch is a check that answers " +
@@ -283,8 +283,8 @@ func readWithBearerToken(l *lab.Lab, token string) error {
 func TestOT21f_AForbiddenRequestDoesNotSayWhoForbidsIt(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT21f", From: "D2 paragraph 5; +",
-		Says: "a 403 comes from a missing role, a quota or a policy alike, and only its message says which; a " +
-			"terminating namespace names a cause",
+		Says: "a 403 comes from a missing role, a quota or a policy alike, and only its message says which; a terminating " +
+			"namespace names a cause",
 		Why: "a controller that takes every 403 for a missing role asks for rights that it has, and retries in a namespace " +
 			"that takes nothing new",
 		Do:      "On 403 look for the cause NamespaceTerminating; otherwise show the message to a person.",
@@ -446,8 +446,8 @@ var theSecondServerKnowsTheKindFromTheBeginning = world.New(
 func TestOT21g_AWatchFromTheFutureIsSilentAndMissesWhatComesFirst(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT21g", From: "D2 paragraph 5; +",
-		Says: "a watch from a number that the store has not reached is not refused, and silently leaves out all events " +
-			"up to that number",
+		Says: "a watch from a number that the store has not reached is not refused, and silently leaves out all events up " +
+			"to that number",
 		Why: "a number of another cluster, or of a store before it was restored, makes a watch deaf for as long as the " +
 			"store takes to get there",
 		Do:      "Throw away numbers of another cluster or of a restored store, and list.",
@@ -470,7 +470,7 @@ func TestOT21g_AWatchFromTheFutureIsSilentAndMissesWhatComesFirst(t *testing.T) 
 		for _, event := range watch.Until(shelves.Create("e", "color=red").GetResourceVersion()) {
 			seen = append(seen, event.Name)
 		}
-		l.Say("Begun at revision %d: a watch from %d. Then d is created, at %s, and e, once the store has got there. The "+
+		l.Say("Begun at revision %d: a watch from %d. Then d is created, at %s, and e, once the store has got there. The " +
 			"watch delivers: %s.", future-ahead, future, missed.GetResourceVersion(), strings.Join(seen, ", "))
 		l.Expect(number(missed) < future, "d is created before the store gets to the future",
 			"it is at %s", missed.GetResourceVersion())
@@ -481,8 +481,8 @@ func TestOT21g_AWatchFromTheFutureIsSilentAndMissesWhatComesFirst(t *testing.T) 
 func TestOT24_NotFoundDoesNotProveThatTheObjectIsGone(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT24", From: "D2 paragraph 5",
-		Says: "only a live 404 that names the object says that it is gone; a version or subresource that is not served " +
-			"is 404 too",
+		Says: "only a live 404 that names the object says that it is gone; a version or subresource that is not served is " +
+			"404 too",
 		Why: "404 lets you clean up what belonged to the uid; cleaned up for a 404 about something else, the object loses " +
 			"what it still needs",
 		Do:      "Clean up only on a live 404 whose details name the object, without UnexpectedServerResponse.",

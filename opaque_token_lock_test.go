@@ -99,8 +99,7 @@ var theServerAsksForTheLease = world.New("the server refuses a replace by a clie
 func TestOT45_WhatYouReadElsewhereIsInNoCompare(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT45", From: "D2 paragraph 2; +",
-		Says: "a write is compared with its own object alone: what you read of others to decide it may have changed by " +
-			"then",
+		Says: "a write is compared with its own object alone: what you read of others to decide it may have changed by then",
 		Why: "two clients that each checked the whole can each be let in, and together break the rule that both have kept",
 		Do:  "Keep what a rule is about in one object, or in one name.",
 		FalseIf: world.New("a create compares everything of its kind in the namespace", comparesAllCreates).
@@ -152,8 +151,8 @@ func TestOT45_WhatYouReadElsewhereIsInNoCompare(t *testing.T) {
 		cures.Row("all that the rule is about in one object", lab.AnswerLine(first), lab.AnswerLine(second))
 		cures.End()
 		l.Say("What is computed from another object cannot be kept so. Write down what it was computed from, such as the " +
-			"config's uid and resourceVersion, and compute again when that has moved. A webhook that lists first is the " +
-			"first row once more.")
+			"config's uid and resourceVersion, and compute again when that has moved. A webhook that lists first is the first " +
+			"row once more.")
 		l.Stored(x, "duty=off")
 		l.Stored(y, "duty=off")
 	})
@@ -178,8 +177,8 @@ func TestOT46_ADeleteOfACollectionIsManyDeletes(t *testing.T) {
 		ID: "OT46", From: "+",
 		Says: "a delete of a collection is many deletes, one by one and by name; a refusal in the middle leaves it half " +
 			"done",
-		Why: "a 409 does not mean that nothing was deleted; and an object that left the selector after the listing " +
-			"goes, too",
+		Why: "a 409 does not mean that nothing was deleted; and an object that left the selector after the listing goes, " +
+			"too",
 		Do:      "After a refused bulk request, list what is left; delete by uid what matters.",
 		FalseIf: aCollectionIsDeletedAsOne.Shows(`what is left after the refused delete is a, b, c`),
 		AlsoFalseIf: []world.World{

@@ -21,11 +21,10 @@ import (
 func TestOT18_TokensMayBeOrderedWithinOneResource(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT18", From: "D2 paragraph 4, 6",
-		Says: "since Kubernetes 1.35, tokens of one resource of one server may be ordered with CompareResourceVersion, " +
-			"as numbers of any length",
+		Says: "since Kubernetes 1.35, tokens of one resource of one server may be ordered with CompareResourceVersion, as " +
+			"numbers of any length",
 		Why: "as text 9 comes after 10, so if you compare strings you stop believing in progress each time the numbers " +
-			"grow " +
-			"by a digit",
+			"grow by a digit",
 		Do: "Order tokens with CompareResourceVersion, within one resource of one server only.",
 		// No cause can be bent: the function is what the claim is about.
 		FalseIf: world.TokensCompareAsText.Shows(`the order of "9" and "10" is 1`),
@@ -67,9 +66,8 @@ func TestOT18_TokensMayBeOrderedWithinOneResource(t *testing.T) {
 		l.Say("Two ConfigMaps, one after the other: %s and %s, order %d.",
 			first.GetResourceVersion(), second.GetResourceVersion(), order)
 		l.Say("It refuses anything else than a number. Tokens of one object may be compared for equality without it, " +
-			"unless " +
-			"the store was restored: then numbers are given out again, for other content. Those of two resources do not even " +
-			"compare for equality (OT19).")
+			"unless the store was restored: then numbers are given out again, for other content. Those of two resources do " +
+			"not even compare for equality (OT19).")
 		l.Equal("the order of two objects of one resource, written one after the other,", order, -1)
 	})
 }
@@ -111,8 +109,8 @@ func TestOT19_TokensOfDifferentResourcesDoNotCompare(t *testing.T) {
 			require.NoError(l, err, "comparing two tokens")
 			return order
 		}
-		l.Say("Within a resource the order is that of the writes: a, b: %d; first, second: %d. Between them it is not: "+
-			"a, first: %d, although first was written after a.", order(a, b), order(first, second), order(a, first))
+		l.Say("Within a resource the order is that of the writes: a, b: %d; first, second: %d. Between them it is not: a, " +
+			"first: %d, although first was written after a.", order(a, b), order(first, second), order(a, first))
 		l.Equal("the order of two ConfigMaps, one after the other,", order(a, b), -1)
 		l.Equal("the order of two Events, one after the other,", order(first, second), -1)
 		l.Equal("the order of a ConfigMap and an Event after it", order(a, first), 1)
@@ -146,8 +144,8 @@ func TestOT43_ATokenIsHandedBackAsItWasGiven(t *testing.T) {
 		shelf := l.Create("shelf", "color=red")
 		custom := l.Of(l.CustomResource())
 		special := custom.Create("special", "color=red")
-		l.Say("The token stands in the body of a replace and of a merge patch, and in the preconditions of a delete. In the " +
-			"query of a GET it asks for a state at least as new. It is the current one, also with zeros before it; all " +
+		l.Say("The token stands in the body of a replace and of a merge patch, and in the preconditions of a delete. In " +
+			"the query of a GET it asks for a state at least as new. It is the current one, also with zeros before it; all " +
 			"writes of the table are dry runs, so it stays current.")
 		table := l.Table("token", "replace", "merge patch", "GET ?resourceVersion=", "delete", "both, of a Shelf")
 		var replaces, patches []string // of the custom resource

@@ -21,8 +21,7 @@ import (
 func TestOT25_AWriteWithoutATokenLandsOnTheNextIncarnation(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT25", From: "D2 paragraph 1, 5",
-		Says: "a write without token and uid is done to whatever has the name when it arrives, overtaken by a recreate " +
-			"too",
+		Says: "a write without token and uid is done to whatever has the name when it arrives, overtaken by a recreate too",
 		Why: "a patch, an unconditional replace and a delete by name are answered with 200, and it is a stranger's object " +
 			"that they changed or removed",
 		Do:      "Put the uid into every write and delete that means one incarnation.",
@@ -121,8 +120,7 @@ func shortUID(o *lab.Object) string { return string(o.GetUID())[:8] }
 func TestOT25b_AnApplyBringsADeletedObjectBack(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT25b", From: "D2 paragraph 3, 5",
-		Says: "an apply brings a deleted object back under a new uid, whatever old token it carries; the uid prevents " +
-			"that",
+		Says: "an apply brings a deleted object back under a new uid, whatever old token it carries; the uid prevents that",
 		Why: "a controller whose cache still shows the finalizer takes it off twice: the first apply ends the object, and " +
 			"the second makes a new one, empty and without a finalizer, that nobody asked for",
 		Do:      "Put the uid into every apply that must not create.",
