@@ -59,9 +59,9 @@ func TestOT16_ATokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 		fromCache := attempts
 		live := write("the server", controller.Get("shelf"))
 		table.End()
-		l.Say("The controller conflicts with itself: nobody else has written. retry.DefaultRetry makes %d attempts about " +
-			"10 ms apart, and gives up. Each costs a Range because kube-apiserver's own cache is current: it sees the " +
-			"conflict itself, and reads the key before it says so (CF2, GU5b). See also OT6c and OT16d, the same with " +
+		l.Say("The controller conflicts with itself: nobody else has written. retry.DefaultRetry makes %d attempts about "+
+			"10 ms apart, and gives up. Each costs a Range because kube-apiserver's own cache is current: it sees the "+
+			"conflict itself, and reads the key before it says so (CF2, GU5b). See also OT6c and OT16d, the same with "+
 			"kube-apiserver's cache, and OT16b, how to wait.", fromCache)
 
 		l.Refused(cached, "the write from the cache", lab.Stale(shelf))
@@ -124,7 +124,7 @@ func TestOT16b_ACacheThatHasReachedAWriteShowsIt(t *testing.T) {
 			}
 		}
 		table.End()
-		l.Say("The controller has written shelf at %s, and its watch is held from before that until the third row. Each " +
+		l.Say("The controller has written shelf at %s, and its watch is held from before that until the third row. Each "+
 			"requeue comes later than the one before. Rows in which the cache was still too old after that are left out.",
 			wrote)
 		l.Expect(stale >= 3, "the cache has not reached the write while its watch is held", "it had after %d looks", stale)
@@ -266,7 +266,7 @@ func TestOT16d_TheApiserversOwnCacheMayBeOldToo(t *testing.T) {
 		sent := l.Record(func() { _, err = l.Of(coreEvent).TryGetAt("seen", "0") })
 		require.NoError(l, err, "reading an Event")
 		l.Sends(sent, "a read with \"0\" of an Event", "1 Range")
-		l.Say("A kind without a cache is read from etcd all the same: a read with \"0\" of Event %s costs %s. So is any " +
+		l.Say("A kind without a cache is read from etcd all the same: a read with \"0\" of Event %s costs %s. So is any "+
 			"kind while its cache is not ready, after a start of the server.", event.GetName(), sent.Summary())
 		l.Say("In OT16 a 409 costs a read, here a transaction: the stale cache lets the replace pass, and the compare in " +
 			"etcd fails (CF3b). In the last row the stale cache sees a conflict where there is none, which is not believed " +
@@ -459,9 +459,9 @@ func TestOT17_ATokenThatMovedIsNotTheConditionYouWaitFor(t *testing.T) {
 		same := l.As("painter").Set("shelf", "color=blue")
 		fence := l.Create("fence", "color=red")
 		after := watch.Next()
-		l.Say("The painter paints it blue again: 200, resourceVersion %s as before. The next event of the watch is that of " +
-			"another object, at %s: a greater number of shelf does not come. Had shelf been stored in another encoding than " +
-			"the server's present one, it would: see RV8b. UntilWithSync in client-go waits for a condition, and begins with " +
+		l.Say("The painter paints it blue again: 200, resourceVersion %s as before. The next event of the watch is that of "+
+			"another object, at %s: a greater number of shelf does not come. Had shelf been stored in another encoding than "+
+			"the server's present one, it would: see RV8b. UntilWithSync in client-go waits for a condition, and begins with "+
 			"what is there.", same.GetResourceVersion(), after.ResourceVersion)
 		l.Expect(after.ResourceVersion == fence.GetResourceVersion(), "a write that stores the same bytes brings no event",
 			"the watch delivered %s at %s", after.Name, after.ResourceVersion)

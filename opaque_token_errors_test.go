@@ -69,7 +69,7 @@ func TestOT20_ALiveReadAfterAConflictShowsWhatChangedAndWhoSetIt(t *testing.T) {
 		l.Equal("the owner of shape", l.OwnersOf(now, "shape"), "writer by Update")
 
 		again := l.Replace(now, "room=13")
-		l.Say("Somebody made progress, and it may have been you: another process wrote shape under the same name. The " +
+		l.Say("Somebody made progress, and it may have been you: another process wrote shape under the same name. The "+
 			"writer's change is about room, so it decides the same again, on what is there now: 200, %s.",
 			lab.Fields(again, "color", "size", "shape", "room"))
 		l.Stored(again, "color=blue", "-size", "shape=square", "room=13")
@@ -470,7 +470,7 @@ func TestOT21g_AWatchFromTheFutureIsSilentAndMissesWhatComesFirst(t *testing.T) 
 		for _, event := range watch.Until(shelves.Create("e", "color=red").GetResourceVersion()) {
 			seen = append(seen, event.Name)
 		}
-		l.Say("Begun at revision %d: a watch from %d. Then d is created, at %s, and e, once the store has got there. The " +
+		l.Say("Begun at revision %d: a watch from %d. Then d is created, at %s, and e, once the store has got there. The "+
 			"watch delivers: %s.", future-ahead, future, missed.GetResourceVersion(), strings.Join(seen, ", "))
 		l.Expect(number(missed) < future, "d is created before the store gets to the future",
 			"it is at %s", missed.GetResourceVersion())

@@ -100,8 +100,8 @@ func TestOT45_WhatYouReadElsewhereIsInNoCompare(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT45", From: "D2 paragraph 2; +",
 		Says: "a write is compared with its own object alone: what you read of others to decide it may have changed by then",
-		Why: "two clients that each checked the whole can each be let in, and together break the rule that both have kept",
-		Do:  "Keep what a rule is about in one object, or in one name.",
+		Why:  "two clients that each checked the whole can each be let in, and together break the rule that both have kept",
+		Do:   "Keep what a rule is about in one object, or in one name.",
 		FalseIf: world.New("a create compares everything of its kind in the namespace", comparesAllCreates).
 			Shows(`the create of b, with a host that it saw free, was refused: 409 AlreadyExists`),
 		AlsoFalseIf: []world.World{

@@ -5,9 +5,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -102,7 +104,7 @@ func TestOT21e_OnlyWhatWasNeverSentIsANo(t *testing.T) {
 		ID: "OT21e", From: "D2 paragraph 5; +",
 		Says: "without an answer, the one sure no is that no connection was ever made for the call; its error, that of the " +
 			"last attempt, does not say that",
-		Why: "a write that was stored can end with connection refused, where a gateway's 503 made client-go send it again",
+		Why:     "a write that was stored can end with connection refused, where a gateway's 503 made client-go send it again",
 		Do:      "Note by httptrace whether a call got a connection; otherwise read back.",
 		FalseIf: gatewaysKeepWhatTheyRefuse.Shows(`a gateway's 503, then nobody listens: stored is no`),
 		Read:    source.Decl("k8s.io/client-go/rest", "(*Request).request"),
@@ -116,21 +118,14 @@ func TestOT21e_OnlyWhatWasNeverSentIsANo(t *testing.T) {
 			l.Equal(want.what+": what the error alone says", alone, answer.Unknown)
 			table.Row(want.what, want.gets, want.stored, alone, want.known, want.next)
 		}
-		put := func(ctx context.Context, cfg *rest.Config, o *lab.Object) (*answer.Call, error) {
-			api, err := kubernetes.NewForConfig(cfg)
-			require.NoError(l, err, "making a client")
-			call, ctx := answer.Begin(ctx)
-			return call, putGreen(api, o).BackOffWithContext(&noWait{}).Do(ctx).Error()
-		}
-
 		o := l.Create("unplugged", "color=red")
-		call, err := put(l.Context(), l.As("unplugged").Unplugged().Config(), o)
+		call, err := callPut(l.Context(), l, l.As("unplugged").Unplugged().Config(), o)
 		row(o, call, err, unanswered{"nobody listens there", "connection refused", "no", answer.No, answer.WaitAndRepeat})
 
 		o = l.Create("distrusted", "color=red")
 		distrustful := l.As("distrustful").Config()
 		distrustful.CAData, distrustful.CAFile = nil, ""
-		call, err = put(l.Context(), distrustful, o)
+		call, err = callPut(l.Context(), l, distrustful, o)
 		row(o, call, err, unanswered{"it does not trust the certificate", "a certificate that is not trusted", "no",
 			answer.No, answer.WaitAndRepeat})
 
@@ -140,43 +135,56 @@ func TestOT21e_OnlyWhatWasNeverSentIsANo(t *testing.T) {
 		throttled.RateLimiter.Accept() // the one request that it lets pass at once
 		soon, cancel := context.WithTimeout(l.Context(), time.Minute)
 		defer cancel()
-		call, err = put(soon, throttled, o)
+		call, err = callPut(soon, l, throttled, o)
 		row(o, call, err, unanswered{"client-go's own limit of requests", "the rate limiter's refusal", "no", answer.No,
 			answer.WaitAndRepeat})
 
 		o = l.Create("repeated", "color=red")
 		l.GatewayAnswers("gateway", http.StatusServiceUnavailable, 1)
 		unplugFromTheSecondOn(l, "gateway")
-		call, err = put(l.Context(), l.As("gateway").Config(), o)
+		call, err = callPut(l.Context(), l, l.As("gateway").Config(), o)
 		row(o, call, err, unanswered{"a gateway's 503, then nobody listens", "connection refused", "yes", answer.Unknown,
 			answer.ReadBack})
 
-		l.Wire.AddHTTP(&wire.HTTPRule{
-			When: func(c *wire.Call) bool { return c.Who == "impatient" }, Note: "without ?timeout=",
-			Request: func(q *http.Request, body []byte) []byte {
-				q.URL.RawQuery = ""
-				return body
-			},
-		})
-		o = l.Create("limited", "color=red")
-		call, err = untilHeld(l, o, func(limit time.Duration) (*answer.Call, error) {
-			impatient := l.As("impatient").Config()
-			impatient.Timeout = limit
-			return put(l.Context(), impatient, o)
-		})
-		row(o, call, err, unanswered{"the Timeout of rest.Config ends", timeIsUp, "yes", answer.Unknown, answer.ReadBack})
-		o = l.Create("given-up", "color=red")
-		call, err = untilHeld(l, o, func(limit time.Duration) (*answer.Call, error) {
-			own, cancel := context.WithTimeout(l.Context(), limit)
-			defer cancel()
-			return put(own, l.As("hurried").Config(), o)
-		})
-		row(o, call, err, unanswered{"the caller's own deadline ends", timeIsUp, "yes", answer.Unknown, answer.Stop})
+		timesThatEnd(l, row)
 		table.End()
 		l.Say("The first and the fourth row end with one error, and only the call knows which is which: of all its " +
 			"attempts, one had a connection. The last two end with one error too: the caller's own context tells whose time " +
 			"is over. client-go tells the server of its Timeout, so a 504 may come first; that is left out here.")
 	})
+}
+
+// timesThatEnd are two writes whose time ends on the client's side while the answer of etcd is held.
+func timesThatEnd(l *lab.Lab, row func(*lab.Object, *answer.Call, error, unanswered)) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Who == "impatient" }, Note: "without ?timeout=",
+		Request: func(q *http.Request, body []byte) []byte {
+			q.URL.RawQuery = ""
+			return body
+		},
+	})
+	o := l.Create("limited", "color=red")
+	call, err := untilHeld(l, o, func(limit time.Duration) (*answer.Call, error) {
+		impatient := l.As("impatient").Config()
+		impatient.Timeout = limit
+		return callPut(l.Context(), l, impatient, o)
+	})
+	row(o, call, err, unanswered{"the Timeout of rest.Config ends", timeIsUp, "yes", answer.Unknown, answer.ReadBack})
+	o = l.Create("given-up", "color=red")
+	call, err = untilHeld(l, o, func(limit time.Duration) (*answer.Call, error) {
+		own, cancel := context.WithTimeout(l.Context(), limit)
+		defer cancel()
+		return callPut(own, l, l.As("hurried").Config(), o)
+	})
+	row(o, call, err, unanswered{"the caller's own deadline ends", timeIsUp, "yes", answer.Unknown, answer.Stop})
+}
+
+// callPut replaces an object by the same with color=green, in one call of client-go without waits.
+func callPut(ctx context.Context, l *lab.Lab, cfg *rest.Config, o *lab.Object) (*answer.Call, error) {
+	api, err := kubernetes.NewForConfig(cfg)
+	require.NoError(l, err, "making a client")
+	call, ctx := answer.Begin(ctx)
+	return call, putGreen(api, o).BackOffWithContext(&noWait{}).Do(ctx).Error()
 }
 
 // unplugFromTheSecondOn sends all requests of a client but the first to where nobody listens.
@@ -430,7 +438,9 @@ func TestOT22_AConflictMayBeYourOwnLostSuccess(t *testing.T) {
 			"count="+lab.Field(hasty, "count")+", "+lab.Field(hasty, attemptField))
 		l.Equal("the mark of what is stored", lab.Field(careful, attemptField), "careful-1")
 
-		hasty = l.As("hasty").Replace(hasty, "count=2", attemptField+"=hasty-2") // adds 1 to what it read
+		read, err := strconv.Atoi(lab.Field(hasty, "count"))
+		require.NoError(l, err, "reading what hasty read back")
+		hasty = l.As("hasty").Replace(hasty, fmt.Sprintf("count=%d", read+1), attemptField+"=hasty-2")
 		table.Row("decides", "it is mine, so it is done", "somebody wrote, so add 1 again")
 		table.Row("stored in the end", "count="+lab.Field(careful, "count"), "count="+lab.Field(hasty, "count"))
 		table.Row("writes to storage since the create", l.KV(careful).Version-1, l.KV(hasty).Version-1)
@@ -557,16 +567,19 @@ func TestOT23c_AlreadyExistsIsSettledByTheUIDOfTheOwner(t *testing.T) {
 		owner := l.Get("owner")
 		l.CreateObject(childOf(owner, "child"))
 
+		byUID := func(o *lab.Object) string {
+			return map[bool]string{true: "the one that is", false: "one that was"}[metav1.IsControlledBy(o, owner)]
+		}
 		table := l.Table("create again", "answer", "owner by name", "owner by uid", "so")
 		exists := lab.Refusal{Code: 409, Reason: metav1.StatusReasonAlreadyExists}
 		_, err := l.TryCreateObject(childOf(owner, "child"))
 		l.Refused(err, "the create of child", exists)
 		child := l.Get("child")
-		table.Row("child", lab.AnswerLine(err), child.GetOwnerReferences()[0].Name, "the one that is", "adopt it")
+		table.Row("child", lab.AnswerLine(err), child.GetOwnerReferences()[0].Name, byUID(child), "adopt it")
 		_, err = l.TryCreateObject(childOf(owner, "left-over"))
 		l.Refused(err, "the create of left-over", exists)
 		leftOver := l.Get("left-over")
-		table.Row("left-over", lab.AnswerLine(err), leftOver.GetOwnerReferences()[0].Name, "one that was", "not ours: fail")
+		table.Row("left-over", lab.AnswerLine(err), leftOver.GetOwnerReferences()[0].Name, byUID(leftOver), "not ours: fail")
 		table.End()
 		l.Expect(metav1.IsControlledBy(child, owner), "the child is ours", "the child looks like a stranger's")
 		l.Expect(!metav1.IsControlledBy(leftOver, owner), "the child of the past owner is not ours",

@@ -109,7 +109,7 @@ func TestOT19_TokensOfDifferentResourcesDoNotCompare(t *testing.T) {
 			require.NoError(l, err, "comparing two tokens")
 			return order
 		}
-		l.Say("Within a resource the order is that of the writes: a, b: %d; first, second: %d. Between them it is not: a, " +
+		l.Say("Within a resource the order is that of the writes: a, b: %d; first, second: %d. Between them it is not: a, "+
 			"first: %d, although first was written after a.", order(a, b), order(first, second), order(a, first))
 		l.Equal("the order of two ConfigMaps, one after the other,", order(a, b), -1)
 		l.Equal("the order of two Events, one after the other,", order(first, second), -1)
