@@ -104,7 +104,7 @@ func TestOT21e_OnlyWhatWasNeverSentIsANo(t *testing.T) {
 		ID: "OT21e", From: "D2 paragraph 5; +",
 		Says: "without an answer, the one sure no is that no connection was ever made for the call; its error, that of the " +
 			"last attempt, does not say that",
-		Why:     "a write that was stored can end with connection refused, where a gateway's 503 made client-go send it again",
+		Why:     "a stored write can end with connection refused, where a gateway's 503 made client-go send it again",
 		Do:      "Note by httptrace whether a call got a connection; otherwise read back.",
 		FalseIf: gatewaysKeepWhatTheyRefuse.Shows(`a gateway's 503, then nobody listens: stored is no`),
 		Read:    source.Decl("k8s.io/client-go/rest", "(*Request).request"),
