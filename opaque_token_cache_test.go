@@ -4,6 +4,7 @@ package modrev
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -14,8 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/client-go/util/workqueue"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	crclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
@@ -27,11 +29,11 @@ import (
 func TestOT16_ATokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT16", From: "D2 paragraph 4",
-		Says: "a cache can lag behind a write that succeeded: to read it again and overwrite from it conflicts again and " +
-			"again, however often it is tried; one live read ends that",
-		Why: "a retry is no better than what it reads; a loop that reads an informer's cache only repeats itself until " +
-			"the cache happens to catch up",
-		FalseIf:     world.ClientDropsTheToken.Shows(`was accepted`),
+		Says: "while a cache lags behind a write, each retry from it conflicts again; one live read ends that",
+		Why: "a retry is no better than what it reads; a loop that reads an informer's cache only repeats itself until the " +
+			"cache happens to catch up",
+		Do:          "Requeue, or read live; never retry in place from a cache.",
+		FalseIf:     world.OlderTokensCount.Shows(`the write from the cache was accepted`),
 		AlsoFalseIf: []world.World{world.AProxyKeepsAnswers.Shows(`the write from a live read was refused: 409 Conflict`)},
 		Read:        source.Decl("k8s.io/client-go/util/retry", "RetryOnConflict"),
 		Answers:     "#24",
@@ -41,8 +43,8 @@ func TestOT16_ATokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 		controller := l.As("controller")
 		cache := controller.Informer()
 		l.Wire.HoldWatches("controller")
-		l.Say("The cache is that of an informer, in the memory of the controller. From here on its watch is held: " +
-			"events stay on the way, and the cache lags.")
+		l.Say("The cache is that of an informer, in the memory of the controller. From here on its watch is held: events " +
+			"stay on the way, and the cache lags.")
 		controller.Replace(cache.Get("shelf"), "count=1")
 
 		table := l.Table("attempt", "reads", "and writes count=2", "to etcd")
@@ -71,11 +73,12 @@ func TestOT16_ATokenFromALaggingCacheConflictsAgainAndAgain(t *testing.T) {
 func TestOT16b_ACacheThatHasReachedAWriteShowsIt(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT16b", From: "D2 paragraph 4",
-		Says: "a cache that has reached the resourceVersion of a write shows that write: wait for that with " +
-			"LastStoreSyncResourceVersion, and what is read from the cache can be written",
-		Why: "an older number is a reason to wait or to read live, and not an error: an error would only read the same " +
-			"cache again",
-		FalseIf: world.AnEventIsSwallowed.Shows(`the write from the cache was refused: 409 Conflict`),
+		Says: "a cache whose LastStoreSyncResourceVersion has reached the number of a write shows that write; until then, " +
+			"requeue the key with backoff",
+		Why: "a retry in place reads the same cache again; an error that requeues with backoff, as kube-controller-manager " +
+			"returns it since 1.37, gives the watch time",
+		Do:      "Remember your write's number; requeue with backoff until the cache has reached it.",
+		FalseIf: aWriteIsSwallowedAndAnotherFollows.Shows(`the write from the cache was refused: 409 Conflict`),
 		Read:    source.Decl("k8s.io/client-go/tools/cache", "Store.LastStoreSyncResourceVersion"),
 		Answers: "#24 #29",
 	}, func(l *lab.Lab) {
@@ -84,47 +87,81 @@ func TestOT16b_ACacheThatHasReachedAWriteShowsIt(t *testing.T) {
 		cache := controller.Informer()
 		held := l.Wire.HoldWatches("controller")
 		wrote := controller.Replace(cache.Get("shelf"), "count=1").GetResourceVersion()
-		fence := l.Rival().Create("fence", "color=red")
 
-		l.Say("The cache is that of an informer, in the memory of the controller. Its watch is held from before the " +
-			"controller's write until the last row.")
-		table := l.Table("the controller has written shelf at "+wrote, "cache reached", "shelf in the cache", "so")
-		look := func(when string) (order int) {
+		table := l.Table("reconcile", "cache reached", "shelf in the cache", "so")
+		reconciles, stale := 0, 0
+		reconcile := func() error {
+			reconciles++
 			reached, cached := cache.GetStore().LastStoreSyncResourceVersion(), cache.Get("shelf")
 			order, err := l.Order(reached, wrote)
 			require.NoError(l, err, "comparing what the cache has reached with what was written")
-			so := map[bool]string{true: "too old, wait", false: "read it"}[order < 0]
-			table.Row(when, reached, cached.GetResourceVersion()+", count="+lab.Field(cached, "count"), so)
-			return order
+			is := cached.GetResourceVersion() + ", count=" + lab.Field(cached, "count")
+			if order < 0 {
+				stale++
+				if stale <= 3 {
+					table.Row(reconciles, reached, is, "too old: requeue with backoff")
+				}
+				return errors.New("the cache has not reached the write")
+			}
+			table.Row(reconciles, reached, is, "read it, and write")
+			_, err = controller.TryReplace(cached, "count=2")
+			l.Accepted(err, "the write from the cache")
+			return nil
 		}
-		for _, when := range []string{"at once", "asked again", "and again"} {
-			l.Expect(look(when) < 0, "the cache has not reached the write while its watch is held", "it has, %s", when)
+		queue := workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, 50*time.Millisecond))
+		defer queue.ShutDown()
+		queue.Add("shelf")
+		for done := false; !done; {
+			key, _ := queue.Get()
+			require.NoError(l, l.Context().Err(), "waiting until the cache has reached the write")
+			if done = reconcile() == nil; !done {
+				queue.AddRateLimited(key)
+			}
+			queue.Done(key)
+			if stale == 3 {
+				held.Release()
+			}
 		}
-		held.Release()
-		cache.WaitFor(fence.GetResourceVersion())
-		look("once its watch goes on")
 		table.End()
-
-		shelf, err := controller.TryReplace(cache.Get("shelf"), "count=2")
-		l.Accepted(err, "the write from the cache")
-		l.Stored(shelf, "count=2")
+		l.Say("The controller has written shelf at %s, and its watch is held from before that until the third row. Each "+
+			"requeue comes later than the one before. Rows in which the cache was still too old after that are left out.",
+			wrote)
+		l.Expect(stale >= 3, "the cache has not reached the write while its watch is held", "it had after %d looks", stale)
+		l.Stored(controller.Get("shelf"), "count=2")
 	})
 }
+
+var aWriteIsSwallowedAndAnotherFollows = world.New(
+	"an event gets lost between etcd and the apiserver, and that of another object comes", func(l *lab.Lab) {
+		world.AnEventIsSwallowed.Bend(l)
+		l.Wire.AddHTTP(&wire.HTTPRule{
+			When: func(c *wire.Call) bool { return c.Who == "controller" && c.Verb == http.MethodPut }, Times: 1,
+			Answer: func(_ *http.Response, body []byte) []byte {
+				_, _ = l.Rival().TryCreate("another", "color=red") // without it the cache would never get so far
+				return body
+			},
+		})
+	})
 
 func TestOT16c_ControllerRuntimeWaitsForItsOwnWriteIfAskedTo(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT16c", From: "D2 paragraph 4",
-		Says: "a client of controller-runtime reads from its cache and may not see its own write; with " +
-			"EnableReadYourWritesConsistency it waits until the cache has reached that write",
-		Why: "the option is off by default (and experimental in 0.25), so a reconciler that reads back what it wrote " +
-			"may decide on the state before its own write",
+		Says: "with EnableReadYourWritesConsistency, a cached read through controller-runtime's client waits until the " +
+			"cache has reached that client's own write of that key",
+		Why: "the option is off by default (and experimental in 0.25), so a reconciler that reads back what it wrote may " +
+			"decide on the state before its own write",
+		Do:      "Use one client for writes and reads, switch the option on, and give reads deadlines.",
 		FalseIf: world.AnEventIsSwallowed.Shows(`with the option is 0`),
 		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "CacheOptions.EnableReadYourWritesConsistency"),
 		Answers: "#24",
 	}, func(l *lab.Lab) {
 		l.Create("shelf", "count=0")
-		plain, consistent := cachedClients(l, l.As("controller"))
+		l.Create("other", "count=7")
+		client := cachedClients(l, l.As("controller"))
+		plain, consistent, another := client(false), client(true), client(true)
 		shelf := readConfigMap(l, plain, "shelf") // fills the cache
+		readConfigMap(l, another, "shelf")
 
 		held := l.Wire.HoldWatches("controller")
 		shelf.Data["count"] = "1"
@@ -135,27 +172,39 @@ func TestOT16c_ControllerRuntimeWaitsForItsOwnWriteIfAskedTo(t *testing.T) {
 		// The cache cannot catch up, so however long the deadline, the read ends with it.
 		short, cancel := context.WithTimeout(l.Context(), 50*time.Millisecond)
 		defer cancel()
-		waited := consistent.Get(short, client.ObjectKeyFromObject(shelf), new(corev1.ConfigMap))
+		waited := consistent.Get(short, crclient.ObjectKeyFromObject(shelf), new(corev1.ConfigMap))
+		otherKey := readConfigMap(l, consistent, "other").Data["count"]
+		byAnother := readConfigMap(l, another, "shelf").Data["count"]
+		live := l.New("shelf")
+		require.NoError(l, plain.Get(l.Context(), crclient.ObjectKeyFromObject(shelf), live), "reading as unstructured")
 		held.Release()
 		fresh := readConfigMap(l, consistent, "shelf")
 
-		table := l.Table("Get by the client", "while the watch is held", "when it goes on")
+		table := l.Table("Get by a client", "while the watch is held", "when it goes on")
 		table.Row("as it is by default", "count="+stale, "(count=1 sooner or later)")
-		table.Row("EnableReadYourWritesConsistency", "waits until the context ends", "count="+fresh.Data["count"])
+		table.Row("with the option, which wrote", "waits until the context ends", "count="+fresh.Data["count"])
+		table.Row("the same, of another key", "count="+otherKey, "")
+		table.Row("another client with the option", "count="+byAnother, "(count=1 sooner or later)")
+		table.Row("as it is by default, as unstructured", "count="+lab.Field(live, "count")+", a live read", "")
 		table.End()
+		l.Say("The wait ends with an event, at that number or a later one, of any object that the cache selects. So a " +
+			"write of an object that its selector leaves out is waited for until some other object changes.")
 
 		l.Equal("the count that is read without the option", stale, "0")
 		l.Expect(errors.Is(waited, context.DeadlineExceeded), "with the option, a read waits as long as its context allows",
 			"it ended with: %v", waited)
+		l.Equal("the count of another key", otherKey, "7")
+		l.Equal("the count that another client with the option reads", byAnother, "0")
+		l.Equal("the count that is read as unstructured", lab.Field(live, "count"), "1")
 		l.Equal("the count that is read with the option", fresh.Data["count"], "1")
 		fresh.Data["count"] = "2"
 		l.Accepted(consistent.Update(l.Context(), fresh), "the write from what it read")
 	})
 }
 
-// cachedClients are two of controller-runtime's clients for one party, which read from one cache of the lesson's
-// namespace and write to the apiserver. The first is as a manager makes it by default.
-func cachedClients(l *lab.Lab, party *lab.Client) (plain, consistent client.Client) {
+// cachedClients makes clients of controller-runtime for one party, which read from one cache of the lesson's
+// namespace and write to the apiserver, and wait for their own writes or do not. By default a manager's does not.
+func cachedClients(l *lab.Lab, party *lab.Client) func(waits bool) crclient.Client {
 	cfg, mapper := party.Config(), party.Controller().RESTMapper()
 	cfg.ContentType = runtime.ContentTypeJSON // as the tape can read it
 	reader, err := crcache.New(cfg, crcache.Options{
@@ -165,22 +214,22 @@ func cachedClients(l *lab.Lab, party *lab.Client) (plain, consistent client.Clie
 	l.Go("the cache", func() error { return reader.Start(l.Context()) })
 	require.True(l, reader.WaitForCacheSync(l.Context()), "starting a cache of controller-runtime")
 
-	reading := func(yourWrites bool) client.Client {
-		api, err := client.New(cfg, client.Options{Mapper: mapper, Cache: &client.CacheOptions{
-			Reader: reader, EnableReadYourWritesConsistency: new(yourWrites),
+	return func(waits bool) crclient.Client {
+		api, err := crclient.New(cfg, crclient.Options{Mapper: mapper, Cache: &crclient.CacheOptions{
+			Reader: reader, EnableReadYourWritesConsistency: new(waits),
 		}})
 		require.NoError(l, err, "making a client of controller-runtime")
 		return api
 	}
-	return reading(false), reading(true)
 }
 
 func TestOT16d_TheApiserversOwnCacheMayBeOldToo(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT16d", From: "D2 paragraph 4",
-		Says: "a read with resourceVersion 0 is answered from kube-apiserver's own cache, which can lag as well: what it " +
-			"gives conflicts again and again, and each time it is etcd that says so; a read without a number is current",
+		Says: "a read with resourceVersion 0 is answered from kube-apiserver's own cache; that can lag, and what it gives " +
+			"conflicts again and again",
 		Why:     "a read that goes to the server is not yet a live read: a cheap one may be as old as an informer's",
+		Do:      "Read without a resourceVersion before you decide after a conflict.",
 		FalseIf: world.AProxyStripsTheRevision.Shows(`a replace from a read with "0" was accepted`),
 		AlsoFalseIf: []world.World{
 			world.AProxyKeepsAnswers.Shows(`a replace from a read without a number was refused: 409 Conflict`),
@@ -210,27 +259,33 @@ func TestOT16d_TheApiserversOwnCacheMayBeOldToo(t *testing.T) {
 			l.Refused(err, `a replace from a read with "0"`, lab.Stale(created))
 			l.Sends(sent, `a replace from a read with "0"`, "1 Txn")
 		}
-		_, err := replace("no number", shelves.Get("shelf"))
+		_, live := replace("no number", shelves.Get("shelf"))
 		table.End()
+		event := l.Of(coreEvent).Create("seen", "involvedObject.namespace="+l.Namespace)
+		var err error
+		sent := l.Record(func() { _, err = l.Of(coreEvent).TryGetAt("seen", "0") })
+		require.NoError(l, err, "reading an Event")
+		l.Sends(sent, "a read with \"0\" of an Event", "1 Range")
+		l.Say("A kind without a cache is read from etcd all the same: a read with \"0\" of Event %s costs %s. So is any "+
+			"kind while its cache is not ready, after a start of the server.", event.GetName(), sent.Summary())
 		l.Say("In OT16 a 409 costs a read, here a transaction: the stale cache lets the replace pass, and the compare in " +
 			"etcd fails (CF3b). In the last row the stale cache sees a conflict where there is none, which is not believed " +
 			"before the key was read (GU5b). A list with \"0\" is answered from the cache as well (RV10): a client that " +
-			"begins with one after its restart may see a state older than the one it knew. See also OT6c, the same in a " +
-			"retry.")
-		l.Accepted(err, "a replace from a read without a number")
+			"begins with one after its restart may see a state older than the one it knew. See also OT6c, the same in a retry.")
+		l.Accepted(live, "a replace from a read without a number")
 	})
 }
 
 func TestOT40_AnAnswerPutIntoACacheByHandDoesNotMakeItCurrent(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT40", From: "D2 paragraph 4; +",
-		Says: "to put the answer to one's own write into the cache's store does not make the cache current: it can move it " +
-			"backwards, and nothing puts that right before the next event of that object; put in ahead of the watch, it is " +
-			"taken out again by an older event that was still on its way",
-		Why: "a cache has one writer, its watch; whoever helps it along can freeze it on the past, and every write from " +
-			"it then conflicts",
-		FalseIf:     world.ClientDropsTheToken.Shows(`was accepted`),
-		AlsoFalseIf: []world.World{world.CachesNeverGoBack.Shows(`the rival's event moved the cache from \d+ to \d+`)},
+		Says: "an answer put into an informer's store by hand can move the cache backwards; only the next event of that " +
+			"object puts it right",
+		Why: "a cache has one writer, its watch; write to it yourself and you can leave it stale, and every write from it " +
+			"then conflicts",
+		Do:          "Never write to an informer's store; wait for your write, or overlay it.",
+		FalseIf:     world.CachesNeverGoBack.Shows(`the rival's event moved the cache from \d+ to \d+`),
+		AlsoFalseIf: []world.World{world.OlderTokensCount.Shows(`a replace from the cache was accepted`)},
 		Read:        source.Decl("k8s.io/client-go/tools/cache", "processDeltas"),
 		Answers:     "#66",
 	}, func(l *lab.Lab) {
@@ -264,7 +319,7 @@ func TestOT40_AnAnswerPutIntoACacheByHandDoesNotMakeItCurrent(t *testing.T) {
 		l.Refused(second, "the same once more", lab.Stale(answer))
 		l.Accepted(healed, "a replace after the next event of the object")
 		putAheadOfTheWatch(l, controller, cache)
-		l.Say("To see one's own write, wait until the cache has reached it (OT16b), or read live.")
+		l.Say("To see your own write, wait until the cache has reached it (OT16b), or read live.")
 	})
 }
 
@@ -316,14 +371,15 @@ func movesIn(l *lab.Lab, cache *lab.Informer) (next func() cacheMove) {
 func TestOT41_AbsenceFromACacheIsNotAbsence(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT41", From: "D2 paragraph 4; +",
-		Says: "that an object is not in a cache does not mean that it does not exist: with a name of its own the second " +
-			"create is refused, with a generated name every look into the cache makes one more",
-		Why: "a deterministic name lets the apiserver decide who was first; a generated name takes that decision away " +
-			"from it",
+		Says: "an object that a cache lacks may exist: a fixed name has the second create refused, a generated one makes " +
+			"another each time",
+		Why: "a deterministic name lets the apiserver decide who was first; a generated name takes that decision away from " +
+			"it",
+		Do:          "Name children from their owner, and let the apiserver decide who was first.",
 		FalseIf:     world.ClientNamesWhatItCreates.Shows(`with a generated name is 1`),
 		AlsoFalseIf: []world.World{world.EtcdIgnoresTheCompareOfACreate.Shows(`a later create by name was accepted`)},
 		Read:        source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Create"),
-		Answers:     "#67 #68",
+		Answers:     "#67 #68 #111",
 	}, func(l *lab.Lab) {
 		controller := l.As("controller")
 		cache := controller.Informer()
@@ -351,8 +407,14 @@ func TestOT41_AbsenceFromACacheIsNotAbsence(t *testing.T) {
 				children = append(children, o.GetName())
 			}
 		}
-		l.Say("Stored: shelf-child, once; and %s. Whoever is told AlreadyExists looks whose child it is: see OT23c.",
+		l.Say("Stored: shelf-child, once; and %s. On AlreadyExists, look whose child it is: see OT23c.",
 			strings.Join(children, ", "))
+		other := l.As("another informer").Informer()
+		_, here := cache.TryGet("shelf-child")
+		l.Equal("what the other cache says of the child", other.Get("shelf-child").GetName(), "shelf-child")
+		l.Expect(lab.IsNotFound(here), "the cache whose watch is held does not know the child", "it answered: %v", here)
+		l.Say("A second informer of the same process knows the child, the first still does not: each cache is a watch of " +
+			"its own, and nothing orders two of them.")
 		l.Accepted(byName[0], "the first create by name")
 		for _, err := range byName[1:] {
 			l.Refused(err, "a later create by name", lab.Refusal{Code: 409, Reason: metav1.StatusReasonAlreadyExists})
@@ -364,10 +426,11 @@ func TestOT41_AbsenceFromACacheIsNotAbsence(t *testing.T) {
 func TestOT17_ATokenThatMovedIsNotTheConditionYouWaitFor(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT17", From: "D2 paragraph 4",
-		Says: "wait for the condition that you need, and not for a greater resourceVersion: any change moves the number, " +
-			"and a write after which the same bytes would be stored does not move it",
-		Why: "whoever waits for a number goes on when somebody touches a label, and waits for ever when the work was " +
-			"done already",
+		Says: "a greater resourceVersion is not the condition that you wait for: any change moves the number, and an " +
+			"apparent no-op does not",
+		Why: "if you wait for a number, you go on when somebody touches a label, and wait for ever when the work was done " +
+			"already",
+		Do:          "Wait for the condition that you need, and begin with what is there.",
 		FalseIf:     world.EveryWriteDoesTheWork.Shows(`the first greater number is blue`),
 		AlsoFalseIf: []world.World{world.StoredInAnotherEncoding.Shows(`the watch delivered shelf at`)},
 		Read:        source.Decl("k8s.io/client-go/tools/watch", "UntilWithSync"),
@@ -396,10 +459,10 @@ func TestOT17_ATokenThatMovedIsNotTheConditionYouWaitFor(t *testing.T) {
 		same := l.As("painter").Set("shelf", "color=blue")
 		fence := l.Create("fence", "color=red")
 		after := watch.Next()
-		l.Say("The painter paints it blue again: 200, resourceVersion %s as before. The next event of the watch is that "+
-			"of another object, at %s: a greater number of shelf does not come. Had shelf been stored in another encoding "+
-			"than the server's present one, it would: see RV8b. UntilWithSync in client-go waits for a condition, and "+
-			"begins with what is there.", same.GetResourceVersion(), after.ResourceVersion)
+		l.Say("The painter paints it blue again: 200, resourceVersion %s as before. The next event of the watch is that of "+
+			"another object, at %s: a greater number of shelf does not come. Had shelf been stored in another encoding than "+
+			"the server's present one, it would: see RV8b. UntilWithSync in client-go waits for a condition, and begins with "+
+			"what is there.", same.GetResourceVersion(), after.ResourceVersion)
 		l.Expect(after.ResourceVersion == fence.GetResourceVersion(), "a write that stores the same bytes brings no event",
 			"the watch delivered %s at %s", after.Name, after.ResourceVersion)
 		l.Equal("shelf's resourceVersion after it", same.GetResourceVersion(), painted.GetResourceVersion())

@@ -3,9 +3,13 @@ package modrev
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"modrev/helpers/answer"
 	"modrev/helpers/lab"
@@ -30,20 +35,22 @@ import (
 func TestOT21b_AWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT21b", From: "D2 paragraph 5",
-		Says: "when the answer does not come, or is a 500 or a 504, nobody can say whether the write was stored: the same " +
-			"words are heard when it was and when it was not; only a connection that never came about is a no",
+		Says: "after no answer, a 500 or a 504 without ResourceVersionTooLarge, nobody can say whether the write was " +
+			"stored: the same words stand for both",
 		Why: "a lost answer is not a refusal; the one next step that is right in both cases is to read back and compare, " +
 			"when what was sent can no longer come",
+		Do:      "After a write without an answer, read back and compare before you decide.",
 		FalseIf: world.UnansweredWritesAreUndone.Shows(`etcd does it, reports a timeout: stored is no`),
 		AlsoFalseIf: []world.World{
-			world.ClientDropsTheToken.Shows(`the first attempt, after the same sent again, was accepted`),
+			world.EtcdIgnoresTheCompareOf("sent-again").Shows(`the first attempt, after the same sent again, was accepted`),
 		},
 		Read:    source.Decl("k8s.io/apiserver/pkg/server/filters", "WithTimeoutForNonLongRunningRequests"),
 		Answers: "#6 #8 #61 #68",
 	}, func(l *lab.Lab) {
 		table := l.Table("what happens", "what the client gets", "stored", "known", "next step")
 		row := func(o *lab.Object, err error, want unanswered) {
-			want.expect(l, o, err)
+			next, known := answer.Next(err, l.Kind().Resource, l.Kind().Kind)
+			want.expect(l, o, err, next, known)
 			table.Row(want.what, want.gets, want.stored, want.known, want.next)
 		}
 		before := func(o *lab.Object) *wire.Held { return l.Wire.HoldNoting(wire.TxnOn(l.Key(o)), "held until given up") }
@@ -54,13 +61,9 @@ func TestOT21b_AWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 		endsBefore := pastDeadline(l, before(lateBefore), lateBefore)
 		endsAfter := pastDeadline(l, after(lateAfter), lateAfter)
 
-		o := l.Create("unplugged-before", "color=red")
-		err := sendOnce(l.Context(), putGreen(l.As("unplugged").Unplugged().Typed(), o))
-		row(o, err, unanswered{"nobody listens there", "connection refused", "no", answer.No, answer.WaitAndRepeat})
-
-		o = l.Create("etcd-before", "color=red")
+		o := l.Create("etcd-before", "color=red")
 		l.Wire.Add(&wire.Rule{When: wire.TxnOn(l.Key(o)), Err: rpctypes.ErrGRPCTimeout})
-		err = sendOnce(l.Context(), putGreen(l.Typed(), o))
+		err := sendOnce(l.Context(), putGreen(l.Typed(), o))
 		row(o, err, unanswered{"etcd refuses, reports a timeout", "500", "no", answer.Unknown, answer.ReadBack})
 		o = l.Create("etcd-after", "color=red")
 		l.Wire.Add(&wire.Rule{When: wire.TxnOn(l.Key(o)), Lost: rpctypes.ErrGRPCTimeout})
@@ -87,16 +90,147 @@ func TestOT21b_AWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 		table.End()
 
 		readWhileItIsOnItsWay(l)
-		l.Say("So a reading is final once the token that was sent is used up: the same sent again is answered 200, or 409 " +
-			"because the object has moved (OT22), and after either the first attempt fits no more. What was sent without a " +
-			"token may still come.")
+		l.Say("So a reading is final once the token that you sent is used up. Send the same again: 200, or 409 because the " +
+			"object has moved (OT22), and after either the first attempt fits no more. What you sent without a token may " +
+			"still come.")
 		l.Say("At a deadline kube-apiserver answers 504; when that catches it in the middle of another answer, it breaks " +
-			"off the stream instead. The 504 with the cause ResourceVersionTooLarge (OT21) is another: it answers a read, of " +
-			"which it is known that nothing was stored. A 500 is given for a token that cannot be parsed, too, and then " +
-			"nothing was stored (OT43); as only the message differs, the next step is the same: read back. To stop is the " +
-			"next step of one who gave up himself; if he wants to know, he reads back as well.")
+			"off the stream instead. A 500 is given for a token that cannot be parsed, too, and then nothing was stored " +
+			"(OT43): only the message differs, so read back. Stop is for the caller who gave up; to know, read back as well.")
 	})
 }
+
+func TestOT21e_OnlyWhatWasNeverSentIsANo(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT21e", From: "D2 paragraph 5; +",
+		Says: "without an answer, the one sure no is that no connection was ever made for the call; its error, that of the " +
+			"last attempt, does not say that",
+		Why:     "a stored write can end with connection refused, where a gateway's 503 made client-go send it again",
+		Do:      "Note by httptrace whether a call got a connection; otherwise read back.",
+		FalseIf: gatewaysKeepWhatTheyRefuse.Shows(`a gateway's 503, then nobody listens: stored is no`),
+		Read:    source.Decl("k8s.io/client-go/rest", "(*Request).request"),
+		Answers: "#8",
+	}, func(l *lab.Lab) {
+		table := l.Table("what happens", "what the client gets", "stored", "by the error alone", "by the call", "next step")
+		row := func(o *lab.Object, call *answer.Call, err error, want unanswered) {
+			next, known := call.Next(err, l.Kind().Resource, l.Kind().Kind)
+			want.expect(l, o, err, next, known)
+			_, alone := answer.Next(err, l.Kind().Resource, l.Kind().Kind)
+			l.Equal(want.what+": what the error alone says", alone, answer.Unknown)
+			table.Row(want.what, want.gets, want.stored, alone, want.known, want.next)
+		}
+		o := l.Create("unplugged", "color=red")
+		call, err := callPut(l.Context(), l, l.As("unplugged").Unplugged().Config(), o)
+		row(o, call, err, unanswered{"nobody listens there", "connection refused", "no", answer.No, answer.WaitAndRepeat})
+
+		o = l.Create("distrusted", "color=red")
+		distrustful := l.As("distrustful").Config()
+		distrustful.CAData, distrustful.CAFile = nil, ""
+		call, err = callPut(l.Context(), l, distrustful, o)
+		row(o, call, err, unanswered{"it does not trust the certificate", "a certificate that is not trusted", "no",
+			answer.No, answer.WaitAndRepeat})
+
+		o = l.Create("throttled", "color=red")
+		throttled := l.As("throttled").Config()
+		throttled.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(0.001, 1)
+		throttled.RateLimiter.Accept() // the one request that it lets pass at once
+		soon, cancel := context.WithTimeout(l.Context(), time.Minute)
+		defer cancel()
+		call, err = callPut(soon, l, throttled, o)
+		row(o, call, err, unanswered{"client-go's own limit of requests", "the rate limiter's refusal", "no", answer.No,
+			answer.WaitAndRepeat})
+
+		o = l.Create("repeated", "color=red")
+		l.GatewayAnswers("gateway", http.StatusServiceUnavailable, 1)
+		unplugFromTheSecondOn(l, "gateway")
+		call, err = callPut(l.Context(), l, l.As("gateway").Config(), o)
+		row(o, call, err, unanswered{"a gateway's 503, then nobody listens", "connection refused", "yes", answer.Unknown,
+			answer.ReadBack})
+
+		timesThatEnd(l, row)
+		table.End()
+		l.Say("The first and the fourth row end with one error, and only the call knows which is which: of all its " +
+			"attempts, one had a connection. The last two end with one error too: the caller's own context tells whose time " +
+			"is over. client-go tells the server of its Timeout, so a 504 may come first; that is left out here.")
+	})
+}
+
+// timesThatEnd are two writes whose time ends on the client's side while the answer of etcd is held.
+func timesThatEnd(l *lab.Lab, row func(*lab.Object, *answer.Call, error, unanswered)) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Who == "impatient" }, Note: "without ?timeout=",
+		Request: func(q *http.Request, body []byte) []byte {
+			q.URL.RawQuery = ""
+			return body
+		},
+	})
+	o := l.Create("limited", "color=red")
+	call, err := untilHeld(l, o, func(limit time.Duration) (*answer.Call, error) {
+		impatient := l.As("impatient").Config()
+		impatient.Timeout = limit
+		return callPut(l.Context(), l, impatient, o)
+	})
+	row(o, call, err, unanswered{"the Timeout of rest.Config ends", timeIsUp, "yes", answer.Unknown, answer.ReadBack})
+	o = l.Create("given-up", "color=red")
+	call, err = untilHeld(l, o, func(limit time.Duration) (*answer.Call, error) {
+		own, cancel := context.WithTimeout(l.Context(), limit)
+		defer cancel()
+		return callPut(own, l, l.As("hurried").Config(), o)
+	})
+	row(o, call, err, unanswered{"the caller's own deadline ends", timeIsUp, "yes", answer.Unknown, answer.Stop})
+}
+
+// callPut replaces an object by the same with color=green, in one call of client-go without waits.
+func callPut(ctx context.Context, l *lab.Lab, cfg *rest.Config, o *lab.Object) (*answer.Call, error) {
+	api, err := kubernetes.NewForConfig(cfg)
+	require.NoError(l, err, "making a client")
+	call, ctx := answer.Begin(ctx)
+	return call, putGreen(api, o).BackOffWithContext(&noWait{}).Do(ctx).Error()
+}
+
+// unplugFromTheSecondOn sends all requests of a client but the first to where nobody listens.
+func unplugFromTheSecondOn(l *lab.Lab, who string) {
+	deaf, err := url.Parse(l.As(who).Unplugged().Config().Host)
+	require.NoError(l, err, "taking an address at which nobody listens")
+	requests := 0
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		Note: "sent to where nobody listens",
+		When: func(c *wire.Call) bool {
+			if c.Who == who {
+				requests++
+			}
+			return c.Who == who && requests > 1
+		},
+		Request: func(q *http.Request, body []byte) []byte {
+			q.URL.Host = deaf.Host
+			return body
+		},
+	})
+}
+
+// untilHeld sends a write whose time ends while the answer of etcd is held. A write whose time ends before is sent
+// again with twice the time.
+func untilHeld(
+	l *lab.Lab, o *lab.Object, send func(limit time.Duration) (*answer.Call, error),
+) (*answer.Call, error) {
+	held := l.Wire.HoldAnswer(wire.TxnOn(l.Key(o)))
+	for limit := 250 * time.Millisecond; ; limit *= 2 {
+		call, err := send(limit)
+		if held.HasArrived() || !errors.Is(err, context.DeadlineExceeded) || l.Context().Err() != nil {
+			require.NoError(l, held.Dropped(l.Context()), "interrupting a write")
+			return call, err
+		}
+	}
+}
+
+var gatewaysKeepWhatTheyRefuse = world.New("a gateway that answers 503 has not passed the write on", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Who == "gateway" }, Times: 1, Note: "not passed on",
+		Request: func(q *http.Request, _ []byte) []byte {
+			q.Method, q.Body, q.ContentLength = http.MethodGet, nil, 0
+			return nil
+		},
+	})
+})
 
 // unanswered is what became of a write without an answer, and what its sender can know.
 type unanswered struct {
@@ -105,10 +239,9 @@ type unanswered struct {
 	next               answer.Step
 }
 
-// expect expects that of a write of color=green, which ended with err.
-func (u unanswered) expect(l *lab.Lab, o *lab.Object, err error) {
+// expect expects that of a write of color=green, which ended with err, and of what its sender is told about it.
+func (u unanswered) expect(l *lab.Lab, o *lab.Object, err error, next answer.Step, known answer.Stored) {
 	stored := map[bool]string{true: "yes", false: "no"}[lab.Field(l.Get(o.GetName()), "color") == "green"]
-	next, known := answer.Next(err, l.Kind().Resource, l.Kind().Kind)
 	l.Equal(u.what+": stored", stored, u.stored)
 	l.Equal(u.what+": what the client gets", heard(err), u.gets)
 	l.Equal(u.what+": what is known", known, u.known)
@@ -194,11 +327,17 @@ func pastDeadline(l *lab.Lab, held *wire.Held, o *lab.Object) *lab.Pending {
 // up to a race within kube-apiserver.
 const timeIsOver = "504, or the stream breaks"
 
+// timeIsUp is what the sender gets of a write when the time that its own side has for it is over.
+const timeIsUp = "context deadline exceeded"
+
 // heard is what the sender of a request gets to hear.
 func heard(err error) string {
 	var broken http2.StreamError
 	var status apierrors.APIStatus
+	var distrusted *tls.CertificateVerificationError
 	switch {
+	case err == nil:
+		return lab.AnswerLine(nil)
 	case errors.As(err, &status):
 		// Where kube-apiserver's request to etcd ends first, for the same deadline, the answer is a 500.
 		if apierrors.IsTimeout(err) || strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
@@ -213,6 +352,12 @@ func heard(err error) string {
 		return "connection refused"
 	case errors.Is(err, context.Canceled):
 		return context.Canceled.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		return timeIsUp
+	case errors.As(err, &distrusted):
+		return "a certificate that is not trusted"
+	case strings.HasPrefix(err.Error(), "client rate limiter Wait returned an error"):
+		return "the rate limiter's refusal"
 	}
 	return lab.AnswerLine(err)
 }
@@ -220,10 +365,11 @@ func heard(err error) string {
 func TestOT21c_OneCallMayBeElevenRequests(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT21c", From: "D2 paragraph 5; +",
-		Says: "one call of client-go can be eleven requests: it repeats by itself what is answered with a 429 or a 5xx " +
-			"that carries a Retry-After, and a GET whose connection broke; a write whose connection broke it sends once",
-		Why: "an own loop around such a call multiplies its requests, and a create can be refused because of itself; " +
-			"MaxRetries(0) makes it send one",
+		Says: "one call of client-go can be eleven requests: it repeats a 429 or 5xx with a Retry-After, and a GET whose " +
+			"connection broke, but no such write",
+		Why: "your own loop around such a call multiplies its requests, and a create can be refused because of itself; " +
+			"only rest.Request has MaxRetries(0), and typed, dynamic and controller-runtime clients cannot set it",
+		Do:      "Count requests and not calls, and expect a call to meet its own success.",
 		FalseIf: world.TheServerNeverSaysWhenToRepeat.Shows(`an eviction, 429 .*: the number of requests is 1`),
 		Read:    source.Decl("k8s.io/client-go/rest", "(*withRetry).IsNextRetry"),
 		Answers: "#8 #61",
@@ -258,8 +404,8 @@ func TestOT21c_OneCallMayBeElevenRequests(t *testing.T) {
 		table.End()
 		l.Say("Retry-After is in seconds, and client-go waits that long before each repetition: the first call would have " +
 			"taken 10 times 10 s, had the waits not been left out here. The 503 is that of a gateway, which had passed the " +
-			"create on; client-go then meets its own object, and its caller is told AlreadyExists by the only call that he " +
-			"made (OT23).")
+			"create on. Then client-go meets its own object, and you are told AlreadyExists by the only call that you made " +
+			"(OT23).")
 	})
 }
 
@@ -271,9 +417,10 @@ func (*noWait) SleepWithContext(context.Context, time.Duration) {}
 func TestOT22_AConflictMayBeYourOwnLostSuccess(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT22", From: "D2 paragraph 5",
-		Says: "when a write was stored and its answer was lost, the same write sent again conflicts with its own success: " +
-			"409, although nobody else wrote; reading back and comparing shows that the work is done",
-		Why:     "who takes the lost answer for a failure, or that 409 for somebody else's work, does the work twice",
+		Says: "a write that was stored, whose answer was lost, conflicts with itself when you send it again: 409, although " +
+			"nobody else wrote",
+		Why:     "take the lost answer for a failure, or that 409 for somebody else's work, and you do the work twice",
+		Do:      "Mark what you write; on 409 after a lost answer, look for your mark.",
 		FalseIf: world.TheFirst(http.MethodPut).Shows(`the same write sent again was accepted`),
 		AlsoFalseIf: []world.World{
 			world.ClientDropsTheToken.Shows(`the same write sent again was accepted`),
@@ -291,7 +438,9 @@ func TestOT22_AConflictMayBeYourOwnLostSuccess(t *testing.T) {
 			"count="+lab.Field(hasty, "count")+", "+lab.Field(hasty, attemptField))
 		l.Equal("the mark of what is stored", lab.Field(careful, attemptField), "careful-1")
 
-		hasty = l.As("hasty").Replace(hasty, "count=2", attemptField+"=hasty-2") // adds 1 to what it read
+		read, err := strconv.Atoi(lab.Field(hasty, "count"))
+		require.NoError(l, err, "reading what hasty read back")
+		hasty = l.As("hasty").Replace(hasty, fmt.Sprintf("count=%d", read+1), attemptField+"=hasty-2")
 		table.Row("decides", "it is mine, so it is done", "somebody wrote, so add 1 again")
 		table.Row("stored in the end", "count="+lab.Field(careful, "count"), "count="+lab.Field(hasty, "count"))
 		table.Row("writes to storage since the create", l.KV(careful).Version-1, l.KV(hasty).Version-1)
@@ -321,10 +470,11 @@ func addOneTwice(l *lab.Lab, who string) (again error) {
 func TestOT23_AlreadyExistsMayBeYourself(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT23", From: "D2 paragraph 5",
-		Says: "when the answer to a create is lost, the same create again is refused with AlreadyExists, in the same words " +
-			"as when a stranger took the name; only what is stored there tells them apart",
+		Says: "after a lost answer the same create is refused with AlreadyExists, in the words of a taken name; only what " +
+			"is stored tells them apart",
 		Why: "AlreadyExists after a retry is neither a success nor a failure; it is a reason to look, and there must be " +
 			"something to look for, such as a mark of the attempt",
+		Do:          "On AlreadyExists read the object and look for your mark.",
 		FalseIf:     world.TheFirst(http.MethodPost).Shows(`the create sent again was accepted`),
 		AlsoFalseIf: []world.World{world.AnnotationsAreDropped.Shows(`the mark of mine is empty`)},
 		Read:        source.Decl("k8s.io/apiserver/pkg/storage/errors", "InterpretCreateError"),
@@ -359,10 +509,10 @@ func TestOT23_AlreadyExistsMayBeYourself(t *testing.T) {
 func TestOT23b_ALostCreateWithAGeneratedNameMakesTwoObjects(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT23b", From: "D2 paragraph 5",
-		Says: "when the answer to a create with generateName is lost and it is sent again, there are two objects, and no " +
-			"error says so; with a name of the client's own there is one",
+		Says: "a create with generateName that is sent again after a lost answer makes a second object, and no error says so",
 		Why: "nothing collides when the server makes the name, so nothing warns; the first object is an orphan of which " +
 			"nobody knows",
+		Do:          "Name what you create yourself, from what it is for.",
 		FalseIf:     world.ClientNamesWhatItCreates.Shows(`the create sent again was refused: 409 AlreadyExists`),
 		AlsoFalseIf: []world.World{world.TheFirst(http.MethodPost).Shows(`the number of stored objects is 1`)},
 		Read:        source.Decl("k8s.io/apiserver/pkg/registry/rest", "BeforeCreate"),
@@ -397,9 +547,10 @@ func TestOT23b_ALostCreateWithAGeneratedNameMakesTwoObjects(t *testing.T) {
 func TestOT23c_AlreadyExistsIsSettledByTheUIDOfTheOwner(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT23c", From: "D2 paragraph 1, 5",
-		Says: "whether a child that already exists is one's own says the uid in its controller's owner reference, not its " +
-			"name and not the owner's name",
-		Why:         "to fail for ever on one's own child is as wrong as to adopt the child of a past owner of the same name",
+		Says: "the uid in a child's controller reference tells whether an existing child is yours; neither its name nor " +
+			"the owner's name does",
+		Why:         "to fail for ever on your own child is as wrong as to adopt the child of a past owner of the same name",
+		Do:          "On AlreadyExists compare the controller reference's uid with your owner's.",
 		FalseIf:     world.UIDsBelongToNames.Shows(`the child of the past owner looks like ours`),
 		AlsoFalseIf: []world.World{world.EtcdIgnoresTheCompareOfACreate.Shows(`the create of child was accepted`)},
 		Read:        source.Decl("k8s.io/apimachinery/pkg/apis/meta/v1", "IsControlledBy"),
@@ -416,16 +567,19 @@ func TestOT23c_AlreadyExistsIsSettledByTheUIDOfTheOwner(t *testing.T) {
 		owner := l.Get("owner")
 		l.CreateObject(childOf(owner, "child"))
 
+		byUID := func(o *lab.Object) string {
+			return map[bool]string{true: "the one that is", false: "one that was"}[metav1.IsControlledBy(o, owner)]
+		}
 		table := l.Table("create again", "answer", "owner by name", "owner by uid", "so")
 		exists := lab.Refusal{Code: 409, Reason: metav1.StatusReasonAlreadyExists}
 		_, err := l.TryCreateObject(childOf(owner, "child"))
 		l.Refused(err, "the create of child", exists)
 		child := l.Get("child")
-		table.Row("child", lab.AnswerLine(err), child.GetOwnerReferences()[0].Name, "the one that is", "adopt it")
+		table.Row("child", lab.AnswerLine(err), child.GetOwnerReferences()[0].Name, byUID(child), "adopt it")
 		_, err = l.TryCreateObject(childOf(owner, "left-over"))
 		l.Refused(err, "the create of left-over", exists)
 		leftOver := l.Get("left-over")
-		table.Row("left-over", lab.AnswerLine(err), leftOver.GetOwnerReferences()[0].Name, "one that was", "not ours: fail")
+		table.Row("left-over", lab.AnswerLine(err), leftOver.GetOwnerReferences()[0].Name, byUID(leftOver), "not ours: fail")
 		table.End()
 		l.Expect(metav1.IsControlledBy(child, owner), "the child is ours", "the child looks like a stranger's")
 		l.Expect(!metav1.IsControlledBy(leftOver, owner), "the child of the past owner is not ours",

@@ -21,11 +21,12 @@ import (
 func TestOT18_TokensMayBeOrderedWithinOneResource(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT18", From: "D2 paragraph 4, 6",
-		Says: "tokens of one object may always be compared for equality, those of two resources not even for that (OT19); " +
-			"since Kubernetes 1.35 those of one resource of one server may be ordered, through CompareResourceVersion, which " +
-			"takes them for numbers of any length and refuses what is none",
-		Why: "as text 9 comes after 10, so whoever compares strings stops believing in progress each time the numbers grow " +
-			"by a digit",
+		Says: "since Kubernetes 1.35, tokens of one resource of one server may be ordered with CompareResourceVersion, as " +
+			"numbers of any length",
+		Why: "as text 9 comes after 10, so if you compare strings you stop believing in progress each time the numbers " +
+			"grow by a digit",
+		Do: "Order tokens with CompareResourceVersion, within one resource of one server only.",
+		// No cause can be bent: the function is what the claim is about.
 		FalseIf: world.TokensCompareAsText.Shows(`the order of "9" and "10" is 1`),
 		Read:    source.Decl("k8s.io/apimachinery/pkg/util/resourceversion", "CompareResourceVersion"),
 		Erratum: "the document sends its reader to the contract, what the API documents about resourceVersion, before an " +
@@ -64,6 +65,9 @@ func TestOT18_TokensMayBeOrderedWithinOneResource(t *testing.T) {
 		require.NoError(l, err, "comparing what the server gave out")
 		l.Say("Two ConfigMaps, one after the other: %s and %s, order %d.",
 			first.GetResourceVersion(), second.GetResourceVersion(), order)
+		l.Say("It refuses anything else than a number. Tokens of one object may be compared for equality without it, " +
+			"unless the store was restored: then numbers are given out again, for other content. Those of two resources do " +
+			"not even compare for equality (OT19).")
 		l.Equal("the order of two objects of one resource, written one after the other,", order, -1)
 	})
 }
@@ -79,10 +83,11 @@ func abridged(token string) string {
 func TestOT19_TokensOfDifferentResourcesDoNotCompare(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT19", From: "D2 paragraph 4, 6",
-		Says: "numbers of different resources do not compare, even when they look as if they did: a resource may be kept " +
-			"in a store of its own, which counts for itself",
+		Says: "tokens of different resources do not compare: a resource may be kept in a store of its own, which counts " +
+			"for itself",
 		Why: "on a small cluster one etcd counts everything and the comparison seems to work; on a large one, with events " +
-			"kept apart, it tells nonsense",
+			"kept apart, it is meaningless",
+		Do:      "Never compare the tokens of two resources.",
 		FalseIf: world.OneStoreForAll.Shows(`the order of a ConfigMap and an Event after it is -1`),
 		Read:    source.Decl("k8s.io/apiserver/pkg/server/options", "EtcdOptions.EtcdServersOverrides"),
 		Answers: "#30",
@@ -104,8 +109,8 @@ func TestOT19_TokensOfDifferentResourcesDoNotCompare(t *testing.T) {
 			require.NoError(l, err, "comparing two tokens")
 			return order
 		}
-		l.Say("Within a resource the order is that of the writes: a, b: %d; first, second: %d. Between them it is not: "+
-			"a, first: %d, although first was written after a.", order(a, b), order(first, second), order(a, first))
+		l.Say("Within a resource the order is that of the writes: a, b: %d; first, second: %d. Between them it is not: a, "+
+			"first: %d, although first was written after a.", order(a, b), order(first, second), order(a, first))
 		l.Equal("the order of two ConfigMaps, one after the other,", order(a, b), -1)
 		l.Equal("the order of two Events, one after the other,", order(first, second), -1)
 		l.Equal("the order of a ConfigMap and an Event after it", order(a, first), 1)
@@ -121,16 +126,16 @@ var coreEvent = lab.Kind{Kind: "Event", Version: "v1", Resource: "events", Base:
 func TestOT43_ATokenIsHandedBackAsItWasGiven(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT43", From: "D2 title; +",
-		Says: "hand a token back exactly as it was given: a replace takes it for a number, in which leading zeros do not " +
-			"count, and takes \"0\" and \"\" for none; a delete compares its text; what is no number is answered with a 500, " +
-			"by a delete with 409",
+		Says: "a replace reads its token as a number, with \"0\" and \"\" for none; a delete compares it as text",
 		Why: "a token that was parsed, padded or made up can lose its protection without an error, or meet a 500 that no " +
 			"retry will cure",
-		FalseIf: world.ClientDropsTheToken.Shows(`the answer to a replace, "abc", is 200`),
+		Do:      "Hand a token back exactly as it was given.",
+		FalseIf: world.TokensAreText.Shows(`the answer to a replace, with leading zeros, is 409 Conflict`),
 		AlsoFalseIf: []world.World{
-			world.ClientDropsThePreconditions.Shows(`the answer to a delete, with leading zeros, is 200`),
+			world.DeletesReadNumbers.Shows(`the answer to a delete, with leading zeros, is 200`),
+			world.DeletesTakeForNone("abc").Shows(`the answer to a delete, "abc", is 200`),
 			world.AProxyStripsTheRevision.Shows(`the answer to a read, "abc", is 200`),
-			world.TokensAreText.Shows(`the answer to a replace, with leading zeros, is 409 Conflict`),
+			world.WordsAreNoTokens.Shows(`the answer to a replace, "abc", is 200`),
 			world.ZeroIsANumber.Shows(`the answer to a replace, "0", is 409 Conflict`),
 		},
 		Read:    source.Decl("k8s.io/apiserver/pkg/storage", "APIObjectVersioner.ObjectResourceVersion"),
@@ -139,9 +144,9 @@ func TestOT43_ATokenIsHandedBackAsItWasGiven(t *testing.T) {
 		shelf := l.Create("shelf", "color=red")
 		custom := l.Of(l.CustomResource())
 		special := custom.Create("special", "color=red")
-		l.Say("The token stands in the body of a replace and of a merge patch, in the query of a GET, where it asks for a " +
-			"state at least as new, and in the preconditions of a delete. The token is the current one, also with zeros " +
-			"before it; all writes of the table are dry runs, so it stays current.")
+		l.Say("The token stands in the body of a replace and of a merge patch, and in the preconditions of a delete. In " +
+			"the query of a GET it asks for a state at least as new. It is the current one, also with zeros before it; all " +
+			"writes of the table are dry runs, so it stays current.")
 		table := l.Table("token", "replace", "merge patch", "GET ?resourceVersion=", "delete", "both, of a Shelf")
 		var replaces, patches []string // of the custom resource
 		for _, row := range []struct{ title, token, replace, patch, read, remove string }{
@@ -207,24 +212,25 @@ func dryDelete(c *lab.Client, o *lab.Object, token string) string {
 func TestOT42_TheRulesAreNotThoseOfEveryFake(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT42", From: "+",
-		Says: "a fake client is not the server: client-go's dynamic fake knows no tokens and takes a stale replace; " +
-			"controller-runtime's refuses it, but moves the token when nothing has changed",
-		Why: "a test against a fake says nothing about conflicts: the one never has any, the other has some that the " +
-			"server would not have",
-		FalseIf: world.ClientDropsTheToken.Shows(`kube-apiserver: the answer to a stale replace is 200`),
+		Says: "fake clients have other tokens than the server: client-go's dynamic fake has none, controller-runtime's " +
+			"moves them when nothing has changed",
+		Why: "against the one a test never meets a conflict; against the other it meets refusals, and some that the server " +
+			"would not give",
+		Do:      "Test what you do about conflicts against a real kube-apiserver.",
+		FalseIf: world.TheDynamicFakeKnowsTokens.Shows(`client-go's dynamic fake: what a create gives is a token`),
 		AlsoFalseIf: []world.World{
-			world.TheDynamicFakeKnowsTokens.Shows(`client-go's dynamic fake: what a create gives is a token`),
 			world.TheOtherFakeNoticesNoChange.Shows(`controller-runtime's fake: what the same again gives is the same token`),
+			world.OlderTokensCount.Shows(`kube-apiserver: the answer to a stale replace is 200`),
 		},
 		Read:    source.Decl("k8s.io/client-go/testing", "ObjectReaction"),
 		Answers: "#76",
 	}, func(l *lab.Lab) {
 		table := l.Table("", "create", "the same again", "a stale replace", "without a token")
 		doubles := l.Doubles()
-		for i, want := range []struct{ create, same, stale string }{
-			{"a token", "the same token", "409 Conflict"},
-			{"no token", "no token", "200"},
-			{"a token", "another token", "409 Conflict"},
+		for i, want := range []struct{ create, same, stale, blind string }{
+			{"a token", "the same token", "409 Conflict", "200"},
+			{"no token", "no token", "200", "200"},
+			{"a token", "another token", "409 Conflict", "200"},
 		} {
 			double := doubles[i]
 			created, err := double.Create(l.New("shelf", "color=red"))
@@ -241,9 +247,9 @@ func TestOT42_TheRulesAreNotThoseOfEveryFake(t *testing.T) {
 			l.Equal(double.Name+": what a create gives", first, want.create)
 			l.Equal(double.Name+": what the same again gives", second, want.same)
 			l.Equal(double.Name+": the answer to a stale replace", lab.AnswerLine(stale), want.stale)
+			l.Equal(double.Name+": the answer to a replace without a token", lab.AnswerLine(blind), want.blind)
 		}
 		table.End()
-		l.Say("What a test says about conflicts it has to say against a real kube-apiserver.")
 	})
 }
 

@@ -21,11 +21,10 @@ import (
 func TestOT25_AWriteWithoutATokenLandsOnTheNextIncarnation(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT25", From: "D2 paragraph 1, 5",
-		Says: "a patch and an unconditional replace that are overtaken by delete and recreate are repeated by the server " +
-			"and land on the new incarnation: 200, under another uid; a delete by name that is sent again removes it, and " +
-			"with the uid is refused: 409",
-		Why: "what carries no precondition is done to whatever stands under the name then; whoever means one incarnation " +
-			"has to say so",
+		Says: "a write without token and uid is done to whatever has the name when it arrives, overtaken by a recreate too",
+		Why: "a patch, an unconditional replace and a delete by name are answered with 200, and it is a stranger's object " +
+			"that they changed or removed",
+		Do:      "Put the uid into every write and delete that means one incarnation.",
 		FalseIf: world.ClientsSendTheUID.Shows(`the merge patch was refused`),
 		AlsoFalseIf: []world.World{
 			world.ClientDropsThePreconditions.Shows(`the delete with the uid, sent again, was accepted`),
@@ -121,11 +120,10 @@ func shortUID(o *lab.Object) string { return string(o.GetUID())[:8] }
 func TestOT25b_AnApplyBringsADeletedObjectBack(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT25b", From: "D2 paragraph 3, 5",
-		Says: "an apply creates what is not there: after a delete, even one that overtakes it, it brings the object back " +
-			"under a new uid; so does an apply that took the last finalizer off and is sent again. The old token in what is " +
-			"applied does not prevent that; the uid does: 409 where nothing stands, 422 where a namesake does",
+		Says: "an apply brings a deleted object back under a new uid, whatever old token it carries; the uid prevents that",
 		Why: "a controller whose cache still shows the finalizer takes it off twice: the first apply ends the object, and " +
 			"the second makes a new one, empty and without a finalizer, that nobody asked for",
+		Do:      "Put the uid into every apply that must not create.",
 		FalseIf: world.ClientsSendTheUID.Shows(`an apply after the delete was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
 			world.PaintingBlueComparesNothing.Shows(`the apply that was overtaken was written to the uid of before`),
@@ -144,7 +142,8 @@ func TestOT25b_AnApplyBringsADeletedObjectBack(t *testing.T) {
 		l.Say("%s", l.Describe(refused))
 		l.Say("Onto the rival's new object: 422, since a uid is immutable. Both times the one that was meant is gone: let " +
 			"go. The finalizer is taken off by an apply that leaves it out; the object is then gone, and the same apply, from " +
-			"a cache that does not know yet, finds nothing and creates. A replace of a Lease does the same: see OT26.")
+			"a cache that does not know yet, finds nothing and creates. It takes the right to create; without it the answer " +
+			"is 403. A replace of a Lease does the same: see CF6b.")
 	})
 }
 
@@ -219,53 +218,4 @@ func applyAfterADelete(l *lab.Lab, table *lab.Table) (refused error) {
 	table.Row("the same, onto a rival's new object", l.Answered(), "stays as it is", shortUID(namesake))
 	l.Stored(namesake, "color=white", "-size")
 	return refused
-}
-
-func TestOT26_AReplaceBringsADeletedObjectBackWhereUpdatesCreate(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT26", From: "D2 paragraph 5; +",
-		Says: "some kinds are created by a replace of what is not there: a deleted Lease, Role or Service comes back with " +
-			"201, whatever old token the replace carries; with the uid it is refused, and other kinds answer 404",
-		Why: "for these kinds the token protects nothing once the object is gone; a lease holder that renews late raises a " +
-			"lease that was taken away",
-		FalseIf: world.ClientsSendTheUID.Shows(`the answer for a Lease is 409 Conflict`),
-		AlsoFalseIf: []world.World{
-			world.ClientDropsTheUID.Shows(`the answer for a Lease with the uid is 201`),
-			world.ServerCreatesWhatIsMissing.Shows(`the answer for a ConfigMap is 201`),
-		},
-		Read:    source.Decl("k8s.io/apiserver/pkg/registry/rest", "RESTUpdateStrategy.AllowCreateOnUpdate"),
-		Answers: "#38",
-	}, func(l *lab.Lab) {
-		kinds := map[string]lab.Kind{"custom resource": l.CustomResource()}
-		for _, k := range lab.SampleKinds() {
-			kinds[k.Kind] = k
-		}
-		table := l.Table("replace after a delete", "with the old token", "with the uid as well")
-		replace := func(c *lab.Client, o *lab.Object) string {
-			_, _ = c.TryReplace(o) // what came of it, success or refusal, is the answer
-			return l.Answered()
-		}
-		for _, row := range []struct{ kind, token, uid string }{
-			{"ConfigMap", "404 NotFound", "404 NotFound"},
-			{"Deployment", "404 NotFound", "404 NotFound"},
-			{"custom resource", "404 NotFound", "404 NotFound"},
-			{"Lease", "201", "409 Conflict"},
-			{"Role", "201", "409 Conflict"},
-			{"Service", "201", "409 Conflict"},
-		} {
-			c := l.Of(kinds[row.kind])
-			o := c.Create("shelf")
-			c.Delete("shelf")
-			token := replace(c, lab.WithoutUID(o))
-			if token == "201" {
-				c.Delete("shelf")
-			}
-			uid := replace(c, o)
-			table.Row(row.kind, token, uid)
-			l.Equal("the answer for a "+row.kind, token, row.token)
-			l.Equal("the answer for a "+row.kind+" with the uid", uid, row.uid)
-		}
-		table.End()
-		l.Say("An apply creates for every kind: see OT25b.")
-	})
 }

@@ -29,8 +29,8 @@ func codeOf(s metav1.Status) string {
 // Describe is an error as the book prints it: status, reason and message of the API, or the error's text.
 func (l *Lab) Describe(err error) string { return describe(err) }
 
-// AnswerLine is the answer of the API to a write as a table shows it: "200" when err is nil, otherwise status
-// and reason.
+// AnswerLine is the answer of the API to a request as a table shows it: status and reason, or "200" when err is nil.
+// An error does not know the code of a success: for what may have created, which is 201, see [Lab.Answered].
 func AnswerLine(err error) string {
 	if err == nil {
 		return "200"
