@@ -83,14 +83,15 @@ func TestRV6_AListsResourceVersionIsTheStoresRevision(t *testing.T) {
 		table.Row("item c, the newest", strings.Join(fromItem, ", "))
 		table.Row("the list", strings.Join(fromList, ", "))
 		table.End()
-		l.Equal("the list of events after the number of item c", fromItem, []string{"ADDED gone", "DELETED gone", "ADDED fence"})
+		l.Equal("the list of events after the number of item c", fromItem,
+			[]string{"ADDED gone", "DELETED gone", "ADDED fence"})
 		l.Equal("the list of events after the list's number", fromList, []string{"ADDED fence"})
 		numbersCoincide(l, shelves)
 	})
 }
 
 // watchesBeginAtTheList puts the number of the list that a client read last into its watches.
-var watchesBeginAtTheList = world.New("a library starts every watch from the number of its last list", func(l *lab.Lab) {
+var watchesBeginAtTheList = world.New("a library starts each watch from the number of its last list", func(l *lab.Lab) {
 	var listed atomic.Value
 	lists := func(c *wire.Call) bool { return c.Verb == http.MethodGet && c.Query.Get("watch") == "" }
 	l.Wire.AddHTTP(&wire.HTTPRule{When: lists, Answer: func(_ *http.Response, body []byte) []byte {
