@@ -464,6 +464,7 @@ func TestRV11_ACompactedRevisionIsGoneAndTheWayBackIsAFreshList(t *testing.T) {
 	}, func(l *lab.Lab) {
 		// The apiserver serves old revisions from its own snapshots for as long as it can. So the lesson asks
 		// for a revision from before its cache of this resource began, and page 2 after that cache began anew.
+		release := l.KeepHistory()
 		old := l.Create("old", "a=1").GetResourceVersion()
 		kind := l.CustomResource()
 		shelves := l.Of(kind)
@@ -477,7 +478,9 @@ func TestRV11_ACompactedRevisionIsGoneAndTheWayBackIsAFreshList(t *testing.T) {
 		shelves.Create("b", "color=red")
 		page1, err := shelves.TryList(metav1.ListOptions{Limit: 1})
 		require.NoError(l, err, "listing page 1")
-		l.CompactTo(restartCache(l, kind))
+		young := restartCache(l, kind)
+		release()
+		l.CompactTo(young)
 
 		var gone error
 		after := l.Record(func() { gone = listOld() })
@@ -500,7 +503,7 @@ func TestRV11_ACompactedRevisionIsGoneAndTheWayBackIsAFreshList(t *testing.T) {
 		l.Expect(token != "", "the refusal brings a new continue token", "it brings none: %s", l.Describe(refused))
 		page2, err := shelves.TryList(metav1.ListOptions{Limit: 1, Continue: token})
 		require.NoError(l, err, "going on with the new token")
-		l.Say("Page 2 of a list that was begun before is refused in the same way, with a continue token to go on with, at "+
+		l.Say("Page 2 of a list that was begun before is refused in the same way. The refusal brings a continue token for "+
 			"another revision: page 1 was at %s, page 2 is at %s.", page1.GetResourceVersion(), page2.GetResourceVersion())
 		l.Equal("the number of items on page 2", len(page2.Items), 1)
 		l.Expect(page2.GetResourceVersion() != page1.GetResourceVersion(), "the new token goes on at another revision",
@@ -515,12 +518,12 @@ func TestRV11_ACompactedRevisionIsGoneAndTheWayBackIsAFreshList(t *testing.T) {
 	})
 }
 
-// bothKeepTheResource has the second apiserver begin its cache of the resource before the first object is created.
+// bothKeepTheResource has the second apiserver begin its cache of the resource before the lesson first asks for it.
 var bothKeepTheResource = world.New("both apiservers have kept the resource in their caches from the start",
 	func(l *lab.Lab) {
 		second := l.AtSecondAPIServer("early")
 		l.Wire.AddHTTP(&wire.HTTPRule{
-			When: func(c *wire.Call) bool { return c.Verb == http.MethodPost }, Times: 1,
+			When: func(c *wire.Call) bool { return c.Who == "writer" }, Times: 1,
 			Request: func(q *http.Request, body []byte) []byte {
 				l.Until("the second apiserver serves the resource", func() (bool, error) {
 					_, err := second.TryRaw(http.MethodGet, q.URL.Path, "", nil)
