@@ -24,19 +24,20 @@ import (
 	"modrev/helpers/world"
 )
 
-// eightAloneComesRound has the lab take two steps for one, unless m is 8.
+// eightAloneComesRound has the lab count on without end, unless m is 8.
 var eightAloneComesRound = world.New("the labels come round as predicted for m = 8 alone", func(l *lab.Lab) {
 	lab.LabelHook.Bend(l, func(c modular.Labels, m int64) modular.Labels {
 		if m == 8 {
 			return c
 		}
-		return twoAtATime{c}
+		return new(count)
 	})
 })
 
-type twoAtATime struct{ modular.Labels }
+type count int64
 
-func (t twoAtATime) Step() int64 { t.Labels.Step(); return t.Labels.Step() }
+func (c *count) Label() int64 { return int64(*c) }
+func (c *count) Step() int64  { *c++; return int64(*c) }
 
 func TestML1_LabelsWrapAsPredicted(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{

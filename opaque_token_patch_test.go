@@ -166,7 +166,8 @@ func TestOT9_AnUnconditionalPatchOfASharedListLosesAnEntry(t *testing.T) {
 			"notices any more that they should have",
 		FalseIf: world.EveryPatchCarriesAToken.Shows(`bob's patch without a token was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
-			world.PatchesAreSentAs("deployments", "apply", "merge patch", types.MergePatchType).Shows(`after two applies is Filled`),
+			world.PatchesAreSentAs("deployments", "apply", "merge patch", types.MergePatchType).
+				Shows(`after two applies is Filled`),
 			world.APatchMergesConditions.Shows(`without a token is Painted, Filled`),
 			world.ClientDropsTheToken.Shows(`bob's patch with a token was accepted`),
 		},

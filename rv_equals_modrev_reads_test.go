@@ -581,8 +581,7 @@ func restartCache(l *lab.Lab, kind lab.Kind) int64 {
 		`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/description","value":"the same, but described"}]`)
 	require.NoError(l, err, "changing the definition of "+kind.Definition())
 	l.Until("kube-apiserver watches etcd for "+kind.Definition()+" anew", func() (bool, error) {
-		shelves := offTape.Of(kind)
-		_, err := shelves.TryRaw(http.MethodGet, shelves.Path(""), "", nil)
+		_, err := offTape.Of(kind).TryGetOnce("", "")
 		anew := slices.ContainsFunc(l.Wire.Tape().Since(from), func(r wire.Request) bool {
 			return r.Method == wire.Watch && r.Key == kind.StoragePrefix()
 		})

@@ -58,7 +58,9 @@ var book = lesson.Book{
 			{Title: "without a token", Lessons: "CF6 CF6b CF15"},
 			{Title: "patches", Lessons: "CF7 CF7b CF7c CF7d CF16"},
 			{Title: "other refusals", Lessons: "CF8 CF8b CF8c CF8d CF8f CF8g"},
+			{Title: "refusals that are not what they seem", Lessons: "CF30 CF31 CF32 CF33 CF35 CF34"},
 			{Title: "deletes and finalizers", Lessons: "CF8e CF9 CF9b CF12 CF12b"},
+			{Title: "options and parameters", Lessons: "CF20 CF21 CF21b CF22 CF23 CF24 CF25"},
 			{Title: "many writers", Lessons: "CF10 CF11 CF13 CF14"},
 		},
 	},
@@ -89,12 +91,16 @@ var book = lesson.Book{
 			{Title: "replace and retry", Lessons: "OT4 OT5 OT5b OT6 OT6b OT6c OT6d OT7 OT28"},
 			{Title: "patch and ownership", Lessons: "OT8 OT8b OT9 OT9b OT29 OT10 OT10b OT10c OT30 OT31 OT11 OT12 OT12b"},
 			{Title: "status", Lessons: "OT13 OT14 OT15"},
+			{Title: "which door lets through what", Lessons: "OT100 OT101 OT102 OT103"},
 			{Title: "caches", Lessons: "OT16 OT16b OT16c OT16d OT40 OT41 OT17"},
 			{Title: "telling errors apart", Lessons: "OT20 OT21 OT21d OT24"},
 			{Title: "answers that get lost", Lessons: "OT21b OT21c OT22 OT23 OT23b OT23c"},
 			{Title: "names that are used again", Lessons: "OT25 OT25b OT26"},
 			{Title: "decisions", Lessons: "OT27 OT27b"},
+			{Title: "admission is part of the attempt", Lessons: "OT50 OT51 OT51b OT52 OT52b OT53 OT53b OT53c OT54"},
+			{Title: "several views of one object", Lessons: "OT80 OT81 OT81b OT82 OT82b OT83 OT84 OT85 OT85b OT86 OT86b OT87 OT88 OT89"},
 			{Title: "order", Lessons: "OT18 OT19 OT43"},
+			{Title: "which number an answer carries", Lessons: "OT70 OT71 OT72 OT73 OT74 OT75"},
 			{Title: "fakes", Lessons: "OT42"},
 		},
 	},
@@ -202,7 +208,7 @@ func TestRV3_ResourceVersionIsModRevisionForEveryKindAndPutInOnReading(t *testin
 		shelf := l.CustomResource()
 		kinds := append(lab.SampleKinds(), shelf)
 		created := map[string]bool{}
-		var forms storedForms
+		var forms kindForms
 		for i, kind := range kinds {
 			o := l.Of(kind).Create(fmt.Sprintf("%s-%d", l.Namespace, i))
 			kv := storedUnder(l, o.GetName())
@@ -212,7 +218,7 @@ func TestRV3_ResourceVersionIsModRevisionForEveryKindAndPutInOnReading(t *testin
 			l.Expect(stored.ResourceVersion == "", "the stored bytes hold no resourceVersion",
 				"%s holds resourceVersion %s", kv.Key, stored.ResourceVersion)
 			created[string(kv.Key)] = true
-			forms.add(storedForm{encoding, wire.ShortKey(string(kv.Key)), o.GetResourceVersion(), kv.ModRevision, 1})
+			forms.add(kindForm{encoding, wire.ShortKey(string(kv.Key)), o.GetResourceVersion(), kv.ModRevision, 1})
 		}
 		table := l.Table("stored as", "kinds", "the key of one of them", "its resourceVersion", "its mod_revision")
 		for _, f := range forms {
@@ -234,20 +240,20 @@ func TestRV3_ResourceVersionIsModRevisionForEveryKindAndPutInOnReading(t *testin
 	})
 }
 
-// storedForms are the forms in which etcd holds objects: an encoding, and how many parts the key has.
-type storedForms []storedForm
+// kindForms are the forms in which etcd holds objects: an encoding, and how many parts the key has.
+type kindForms []kindForm
 
-// storedForm is one of them, with an object that shows it.
-type storedForm struct {
+// kindForm is one of them, with an object that shows it.
+type kindForm struct {
 	encoding, key, resourceVersion string
 	modRevision                    int64
 	kinds                          int
 }
 
 // add counts one more kind.
-func (forms *storedForms) add(kind storedForm) {
-	parts := func(f storedForm) int { return strings.Count(f.key, "/") }
-	at := slices.IndexFunc(*forms, func(f storedForm) bool {
+func (forms *kindForms) add(kind kindForm) {
+	parts := func(f kindForm) int { return strings.Count(f.key, "/") }
+	at := slices.IndexFunc(*forms, func(f kindForm) bool {
 		return f.encoding == kind.encoding && parts(f) == parts(kind)
 	})
 	if at < 0 {

@@ -3,7 +3,6 @@ package lab
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -59,7 +58,7 @@ func readFromTheFuture(ctx context.Context, p *Session, control *controlplane.Co
 	client := &Client{lab: l, kind: Namespace, config: control.Admin()}
 	l.opened = true // the namespace of this lab is of no use
 	begun := time.Now()
-	_, f.Err = client.TryRaw(http.MethodGet, client.Path(""), "resourceVersion="+f.ResourceVersion, nil)
+	_, f.Err = client.TryGetOnce("", "resourceVersion="+f.ResourceVersion)
 	f.Took = time.Since(begun)
 	return f
 }

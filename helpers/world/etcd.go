@@ -111,6 +111,23 @@ var EtcdKeepsTheOldValue = New("etcd acknowledges an update and keeps the value 
 	})
 })
 
+// EtcdKeepsTheOldValueOf has updates of the objects of one name put the value that is there.
+func EtcdKeepsTheOldValueOf(name string) World {
+	return New("etcd acknowledges an update of "+name+" and keeps the value that it had", func(l *lab.Lab) {
+		editPut(l, named(name, isUpdate), "the old value was put", func(put *pb.PutRequest) {
+			if now := stored(l, string(put.Key)); now != nil {
+				put.Value = now.Value
+			}
+		})
+	})
+}
+
+// NamespacesDoNotTerminate has the update that marks the lesson's own namespace as one to be deleted put the value
+// that is there.
+var NamespacesDoNotTerminate = New("a namespace that is to be deleted stays active", func(l *lab.Lab) {
+	EtcdKeepsTheOldValueOf(l.Namespace).Bend(l)
+})
+
 // EtcdDeletesNothingOf makes deletes of the objects of one name reads.
 func EtcdDeletesNothingOf(name string) World {
 	return New("etcd acknowledges the delete of "+name+" and keeps the key", func(l *lab.Lab) {
@@ -198,6 +215,15 @@ var ReadsShowTheVersionBefore = New("a read of etcd shows the version before the
 		return 0
 	}))
 })
+
+// ReadsAreSerializable lets reads be answered by a member of etcd with what that has.
+var ReadsAreSerializable = New("kube-apiserver reads from whatever member of etcd, however far that is",
+	func(l *lab.Lab) {
+		l.Wire.Add(&wire.Rule{
+			When: func(r *wire.Request) bool { return r.Method == wire.Range || r.Method == wire.RangeStream },
+			Note: "made serializable", Request: func(m proto.Message) { m.(*pb.RangeRequest).Serializable = true },
+		})
+	})
 
 // ReadsForAPatchShowTheFirstVersion makes reads of a key, from the writer's first patch on, reads of the first
 // version of it.
