@@ -40,7 +40,7 @@ func TestGU7_AResourceVersionPreconditionAddsNoCompareToTheTransaction(t *testin
 	}, func(l *lab.Lab) {
 		created := l.Create("shelf", "color=red")
 		table := l.Table("request", "answer", "to etcd", "the transaction")
-		send := func(what string, do func() error) (error, wire.Requests) {
+		send := func(what string, do func() error) (wire.Requests, error) {
 			l.Settle(l.Peek("shelf"))
 			var err error
 			sent := l.Record(func() { err = do() })
@@ -49,18 +49,18 @@ func TestGU7_AResourceVersionPreconditionAddsNoCompareToTheTransaction(t *testin
 				txn = txns[0].Shape()
 			}
 			table.Row(what, lab.AnswerLine(err), sent.Summary(), txn)
-			return err, sent
+			return sent, err
 		}
 
 		const current = "a replace with the current token"
 		var old *lab.Object // the version before the newest, once the patch is stored
-		_, replaced := send(current, func() (err error) {
+		replaced, _ := send(current, func() (err error) {
 			old, err = l.TryReplace(created, "color=green")
 			return err
 		})
-		_, patched := send("a patch without a token", func() error { return errorOf(l.TrySet("shelf", "color=blue")) })
-		stale, refused := send("a replace with a stale token", func() error { return errorOf(l.TryReplace(old, "size=9")) })
-		guarded, kept := send("a delete with a stale precondition", func() error {
+		patched, _ := send("a patch without a token", func() error { return errorOf(l.TrySet("shelf", "color=blue")) })
+		refused, stale := send("a replace with a stale token", func() error { return errorOf(l.TryReplace(old, "size=9")) })
+		kept, guarded := send("a delete with a stale precondition", func() error {
 			return l.TryDelete("shelf", lab.Token(old))
 		})
 		table.End()

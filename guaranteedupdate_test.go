@@ -268,12 +268,12 @@ func TestGU4b_APatchWithoutATokenIsDecidedAnewWhenItIsOvertaken(t *testing.T) {
 		}
 		l.Stored(shelf, "color=red", "a=1", "b=1", "c=1", "d=1")
 
-		other, sent := overtakenApply(l, "place=hall", "size=3")
+		sent, other := overtakenApply(l, "place=hall", "size=3")
 		table.Row("apply of place, by ann", "an apply of size, by bob", lab.AnswerLine(other), sent.Summary())
 		l.Accepted(other, "the apply of a field that the rival left alone")
 		l.Stored(shelf, "place=hall", "size=3")
 
-		same, sent := overtakenApply(l, "lamp=on", "lamp=off")
+		sent, same := overtakenApply(l, "lamp=on", "lamp=off")
 		table.Row("apply of lamp, by ann", "an apply of lamp, by bob", lab.AnswerLine(same), sent.Summary())
 		table.End()
 		l.Refused(same, "the apply of a field that the rival took", lab.Refusal{
@@ -285,8 +285,9 @@ func TestGU4b_APatchWithoutATokenIsDecidedAnewWhenItIsOvertaken(t *testing.T) {
 	})
 }
 
-// overtakenApply applies a field of the shelf as ann, held until bob has applied one. It returns the answer to ann.
-func overtakenApply(l *lab.Lab, ann, bob string) (answer error, sent wire.Requests) {
+// overtakenApply applies a field of the shelf as ann, held until bob has applied one. It returns what that cost etcd,
+// and the answer to ann.
+func overtakenApply(l *lab.Lab, ann, bob string) (sent wire.Requests, answer error) {
 	apply := func(manager, field string) error {
 		return errorOf(l.TryApply("shelf", manager, false, field))
 	}
@@ -296,7 +297,7 @@ func overtakenApply(l *lab.Lab, ann, bob string) (answer error, sent wire.Reques
 			require.NoError(l, apply("bob", bob), "applying "+bob+" as bob")
 		})
 	})
-	return answer, sent
+	return sent, answer
 }
 
 func TestGU5_AnUpdateStartsFromTheCacheAndTheCompareCatchesAStaleCopy(t *testing.T) {

@@ -261,8 +261,8 @@ func TestML5c_TracesThatNobodyWrote(t *testing.T) {
 			table.Row(kind, traces, requests)
 		}
 		table.End()
-		l.Say("They create, get, replace, patch and delete, with a uid or without. Tokens are current, old, from the future, " +
-			"another object's, or missing. More of them: go test -v -run ML5c_ . -rapid.checks=200")
+		l.Say("They create, get, replace, patch and delete, with a uid or without. Tokens are current, old, from the " +
+			"future, another object's, or missing. More of them: go test -v -run ML5c_ . -rapid.checks=200")
 	})
 }
 
