@@ -2,7 +2,7 @@
 //
 // The first part is the small warning with which the second document ends, and starts no process:
 //
-//	go test -v -run ModularLab .
+//	go test -v -run ML1_ .
 package modrev
 
 import (
@@ -24,55 +24,60 @@ import (
 	"modrev/helpers/world"
 )
 
+// eightAloneComesRound has the lab count on without end, unless m is 8.
+var eightAloneComesRound = world.New("the labels come round as predicted for m = 8 alone", func(l *lab.Lab) {
+	lab.LabelHook.Bend(l, func(c modular.Labels, m int64) modular.Labels {
+		if m == 8 {
+			return c
+		}
+		return new(count)
+	})
+})
+
+type count int64
+
+func (c *count) Label() int64 { return int64(*c) }
+func (c *count) Step() int64  { *c++; return int64(*c) }
+
 func TestML1_LabelsWrapAsPredicted(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "ML1", From: "D2 paragraph 6",
-		Says:    "reset with m = 8 and a = 1, the lab shows 0 to 7 and then 0 again",
-		Why:     "a label can look like a number, grow for a while, and still say nothing about how far things have come",
-		FalseIf: world.LabelsGoOn.Shows(`0, 1, 2, 3, 4, 5, 6, 7, 8`),
-		Read:    source.Decl("go.etcd.io/etcd/server/v3/storage/mvcc", "(*storeTxnWrite).End"),
+		ID: "ML1", From: "D2 paragraph 6; +",
+		Says: "the lab's labels come round: reset with m = 8 and a = 1, it shows 0 to 7 and then 0 again",
+		Why: "a label can look like a number, grow for a while, and still say nothing about how far things have come; no " +
+			"comparison brings back what labels do not say",
+		Do:      "Do not read progress into a token that looks like a number.",
+		FalseIf: world.LabelsGoOn.Shows(`what the lab shows is 0, 1, 2, 3, 4, 5, 6, 7, 8`),
+		AlsoFalseIf: []world.World{
+			world.ALabelIsLeftOut.Shows(`what the lab shows is 0, 1, 2, 3, 4, 5, 6, 0, 1`),
+			eightAloneComesRound.Shows(`m=\d+ a=\d+: the labels go`),
+		},
+		Read: source.Decl("go.etcd.io/etcd/server/v3/storage/mvcc", "(*storeTxnWrite).End"),
 	}, func(l *lab.Lab) {
 		// The prediction comes before the steps.
 		predicted := []int64{0, 1, 2, 3, 4, 5, 6, 7, 0}
 
 		seen := labels(reset(l, 8, 1), 8)
 
-		table := l.Table("", "reset and eight steps")
-		table.Row("predicted", words(predicted))
-		table.Row("seen", words(seen))
-		table.End()
-		l.Say("The lab is helpers/modular. What a real token is made of, etcd's revision, only grows: the function to read " +
-			"adds one for each transaction that wrote.")
+		table := l.Table("m", "a", "", "the labels, until they repeat", "steps")
+		table.Row(8, 1, "predicted", words(predicted), 8)
+		table.Row(8, 1, "seen", words(seen), 8)
 		l.WriteDown(record.Residues, "%s", words(seen))
+		for _, set := range []struct{ m, a int64 }{{8, 3}, {8, 6}, {5, 2}} {
+			period := modular.Period(set.m, set.a)
+			table.Row(set.m, set.a, "seen", words(labels(reset(l, set.m, set.a), period)), period)
+		}
+		table.End()
 		l.Equal("what the lab shows", seen, predicted)
-	})
-}
-
-func TestML2_LabelsRepeatWhateverTheModulus(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "ML2", From: "D2 paragraph 6; +",
-		Says: "for any m and a the labels repeat after m / gcd(a, m) steps, and no order of labels agrees with the order " +
-			"of the steps",
-		Why:     "no cleverness in comparing labels brings back what the labels do not say",
-		FalseIf: world.ALabelIsLeftOut.Shows(`m=\d+ a=\d+: the labels go`),
-		Read:    source.Decl("k8s.io/apimachinery/pkg/util/resourceversion", "CompareResourceVersion"),
-	}, func(l *lab.Lab) {
 		l.Property("the labels repeat after m / gcd(a, m) steps, and not before", func(t *rapid.T) error {
 			m, a := modular.Draw(t, 60)
 			return comesRound(l, m, a)
 		})
-
-		table := l.Table("m", "a", "the labels, until they repeat", "steps")
-		for _, set := range []struct{ m, a int64 }{{8, 1}, {8, 3}, {8, 6}, {5, 2}} {
-			period := modular.Period(set.m, set.a)
-			table.Row(set.m, set.a, words(labels(reset(l, set.m, set.a), period)), period)
-		}
-		table.End()
 		_, refused := l.TryReset(0, 1)
 		require.Error(l, refused, "resetting the lab with m = 0")
-		l.Say("An order of the labels would have to put every label before the next, so the first before itself. "+
-			"There is none. A reset with m = 0 is refused: %v. The lab is helpers/modular; the function to read is what "+
-			"orders real tokens, which it can because they do not come round.", refused)
+		l.Say("For any m and a the labels repeat after m / gcd(a, m) steps. An order of the labels would have to put every "+
+			"label before the next, so the first before itself. There is none. A reset with m = 0 is refused: %v.", refused)
+		l.Say("The lab is helpers/modular. What a real token is made of, etcd's revision, only grows: the function to read " +
+			"adds one for each transaction that wrote.")
 	})
 }
 
@@ -91,13 +96,18 @@ func comesRound(l *lab.Lab, m, a int64) error {
 	return nil
 }
 
-func TestML3_TokensThatLookLikeNumbersPromiseNothing(t *testing.T) {
+func TestML3_TokensComparedAsTextFlipWhereADigitIsAdded(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "ML3", From: "D2 paragraph 6",
-		Says: "Kubernetes' tokens are not modelled by the lab and do not wrap at eight; but what they look like is no " +
-			"contract: compared as text, their order flips where the number of digits changes",
-		Why:     "a client that compares tokens as text works for years, and stops on the day on which a digit is added",
-		FalseIf: world.TokensWrap.Shows(`there are only \d: (\d ){9}\d$`),
+		Says: "compared as text, tokens are in order only until one has a digit more: a client that keeps the greater then " +
+			"keeps the older",
+		Why: "Kubernetes' tokens do not wrap at eight, but their looks are no contract: such a client works for years, and " +
+			"stops on the day on which a digit is added",
+		Do:      "Compare tokens for equality, or with apimachinery's CompareResourceVersion.",
+		FalseIf: world.TokensCompareAsText.Shows(`by CompareResourceVersion it keeps 9{9}\d+, and the newest is 10{9}\d+`),
+		AlsoFalseIf: []world.World{
+			world.TokensWrap.Shows(`there are only \d: (\d ){9}\d$`),
+		},
 		Read:    source.Decl("k8s.io/apimachinery/pkg/util/resourceversion", "CompareResourceVersion"),
 		Answers: "#27",
 	}, func(l *lab.Lab) {
@@ -108,28 +118,46 @@ func TestML3_TokensThatLookLikeNumbersPromiseNothing(t *testing.T) {
 
 		const trillion = 1_000_000_000_000
 		far := versions(l.FarAhead(trillion-220), 240)
-		flip := slices.IndexFunc(far, func(token string) bool { return len(token) > len(far[0]) })
-		require.Positive(l, flip, "writing until a token has one more digit")
-
-		table := l.Table("an object's tokens", "before", "after", "as text")
-		table.Row("ten writes of this lesson", tokens[0], tokens[9], sign(tokens[0], tokens[9]))
-		table.Row("in a store that is far ahead", far[0], far[1], sign(far[0], far[1]))
-		table.Row("and where a digit is added", far[flip-1], far[flip], sign(far[flip-1], far[flip]))
+		newest := far[len(far)-1]
+		require.Greater(l, len(newest), len(far[0]), "writing until a token has one more digit")
+		table := l.Table("a client that keeps the greater token", "keeps", "the newest is")
+		text := newer(l, far, func(a, b string) (int, error) { return strings.Compare(a, b), nil })
+		table.Row("compared as text", text, newest)
+		ordered := newer(l, far, l.Order)
+		table.Row("compared by CompareResourceVersion", ordered, newest)
 		table.End()
-		l.Expect(far[flip-1] > far[flip], "as text the later token comes before the earlier one",
-			"%s is %s %s", far[flip-1], sign(far[flip-1], far[flip]), far[flip])
+		l.Say("The client saw an object's %d tokens, %s to %s, in the order of the writes, in a store that is far ahead.",
+			len(far), far[0], newest)
+		l.Expect(text != newest, "by text it keeps an older one", "by text it keeps the newest, %s", text)
+		l.Expect(ordered == newest, "by CompareResourceVersion it keeps the newest",
+			"by CompareResourceVersion it keeps %s, and the newest is %s", ordered, newest)
 	})
+}
+
+// newer is the token that a client keeps which goes by a comparison: of all that come, the greatest.
+func newer(l *lab.Lab, tokens []string, compare func(a, b string) (int, error)) string {
+	kept := tokens[0]
+	for _, came := range tokens[1:] {
+		order, err := compare(came, kept)
+		require.NoError(l, err, "comparing "+came+" with "+kept)
+		if order > 0 {
+			kept = came
+		}
+	}
+	return kept
 }
 
 func TestML4_ASleepingWriterIsLetInWhereTokensWrap(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "ML4", From: "D2 paragraph 6; +",
-		Says: "where tokens are labels modulo 8, a writer that sleeps for exactly eight writes is let in and eight updates " +
-			"are gone; the real server refuses it, after eight writes and after eight hundred",
-		Why: "equal tokens must mean that nothing happened in between; a token that comes again means it no more (this is " +
-			"called the ABA problem)",
-		FalseIf: world.ClientDropsTheToken.Shows(`the real server's answer after \d+ writes is 200`),
+		Says: "where tokens are labels modulo 8, a writer that sleeps for exactly eight writes is let in, and eight " +
+			"updates are gone",
+		Why: "equal tokens must mean that nothing was written in between (the ABA problem); the real server's tokens come " +
+			"again only after a restore from a backup",
+		Do:      "Re-read before you write if you have slept.",
+		FalseIf: world.OlderTokensCount.Shows(`the real server's answer after \d+ writes is 200`),
 		AlsoFalseIf: []world.World{
+			world.ClientDropsTheToken.Shows(`the real server's answer after \d+ writes is 200`),
 			world.LabelsGoOn.Shows(`the answer by labels after 8 writes is 409 Conflict`),
 		},
 		Read: source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
@@ -156,11 +184,15 @@ func TestML4_ASleepingWriterIsLetInWhereTokensWrap(t *testing.T) {
 func TestML5_TheTraceOfTheDocument(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "ML5", From: "D2 paragraph 6",
-		Says: "the document's trace (read, read, write, refused write, read again, recompute, write) has the same answers " +
-			"from the model, which knows of tokens only whether they are equal, and from the real server",
+		Says: "a model that knows only whether tokens are equal gives the same answers to the document's trace as the real " +
+			"server",
 		Why:     "a client that needs no more than that keeps working whatever tokens look like tomorrow",
-		FalseIf: world.ClientDropsTheToken.Shows(`expected 409 Conflict.*observed 200`),
-		Read:    source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
+		Do:      "Use a token for one question only: is it still the same?",
+		FalseIf: world.OlderTokensCount.Shows(`expected 409 Conflict.*observed 200`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsTheToken.Shows(`expected 409 Conflict.*observed 200`),
+		},
+		Read: source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
 	}, func(l *lab.Lab) {
 		document, err := token.Load("document")
 		require.NoError(l, err, "reading the document's trace")
@@ -170,14 +202,23 @@ func TestML5_TheTraceOfTheDocument(t *testing.T) {
 	})
 }
 
+// A trace of your own: go test -v -run ML5b_ . -replay=FILE
 func TestML5b_TheTracesOfTheBook(t *testing.T) {
+	if lesson.Replays(t) {
+		return
+	}
 	lesson.Prove(t, lesson.Claim{
 		ID: "ML5b", From: "+",
-		Says: "every trace that comes with the book has the same answers from the model and from the real server: status, " +
-			"reason, whether something was stored, and which tokens are equal",
-		Why:     "what the chapters show one at a time holds in any combination of them",
-		FalseIf: world.ClientDropsTheToken.Shows(`expected 409 Conflict.*observed 200`),
-		Read:    source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Delete"),
+		Says: "each trace that comes with the book has the same status, reason, effect and equal tokens from the model and " +
+			"from the real server",
+		Why: "what the chapters show one at a time holds in the combinations of these traces, too; a trace is text, so you " +
+			"can try your own",
+		Do:      "Write your case down as a trace, and ask: -replay=FILE.",
+		FalseIf: world.OlderTokensCount.Shows(`expected 409 Conflict.*observed 200`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsTheToken.Shows(`expected 409 Conflict.*observed 200`),
+		},
+		Read: source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Delete"),
 	}, func(l *lab.Lab) {
 		traces, err := token.Traces()
 		require.NoError(l, err, "reading the traces of the book")
@@ -188,41 +229,21 @@ func TestML5b_TheTracesOfTheBook(t *testing.T) {
 			table.Row(named.Name, named.Trace.Kind, len(named.Trace.Steps), shorten(about, 46))
 		}
 		table.End()
-	})
-}
-
-// A trace of your own: go test -v -run EqualityTokenTrace . -replay=FILE
-func TestML5d_TheTraceOfTheReader(t *testing.T) {
-	if lesson.Replays(t) {
-		return
-	}
-	lesson.Prove(t, lesson.Claim{
-		ID: "ML5d", From: "+",
-		Says: "a trace is text: whatever a reader writes into a file is played against the model and the real server, and " +
-			"a line that cannot be read is named by its number",
-		Why:     "who doubts an answer can ask",
-		FalseIf: world.ClientDropsTheToken.Shows(`line 5.*expected 409 Conflict.*observed 200`),
-		Read:    source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
-	}, func(l *lab.Lab) {
-		text := "# one line too many\nkind configmap\nalice: create shelf color=red -> 201, t1\n" +
-			"bob: replace shelf color=blue @t1 -> 200\nalice: replace shelf color=green @t1 -> 409 Conflict\n"
-		trace, err := token.Parse([]byte(text))
-		require.NoError(l, err, "reading a trace")
-		agree(l, trace)
-		_, err = token.Parse([]byte(text + "alice: paint shelf\n"))
-		l.Say("%v", err)
-		l.Expect(strings.Contains(fmt.Sprint(err), "line 6"), "a bad line is named by its number", "the error is %v", err)
+		_, err = token.Parse([]byte("kind configmap\nalice: create shelf color=red -> 201, t1\nalice: paint shelf\n"))
+		require.ErrorContains(l, err, "line 3", "reading a trace with a line too many")
+		l.Say("A line that cannot be read is named by its number: %v", err)
 	})
 }
 
 func TestML5c_TracesThatNobodyWrote(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "ML5c", From: "+",
-		Says: "traces that are drawn by chance (create, get, replace, patch, delete; with the current, an old, a future, " +
-			"another object's and no token; with and without uid) have the same answers from the model and the real server",
-		Why: "a rule that was forgotten shows itself sooner or later, and then a trace that shows it, as short as a few " +
-			"seconds can make it, is the message",
-		FalseIf: world.ClientDropsTheToken.Shows(`(?s)kind \w+.*observed`),
+		Says: "traces drawn at random have the same answers from the model and from the real server, whatever token and " +
+			"uid they send",
+		Why: "a rule that was forgotten shows itself sooner or later, and the message is the shortest trace that was found " +
+			"to show it",
+		Do:      "Draw at random what you cannot list.",
+		FalseIf: world.OlderTokensCount.Shows(`(?s)kind \w+.*observed`),
 		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 	}, func(l *lab.Lab) {
 		table := l.Table("kind", "traces", "requests")
@@ -240,7 +261,8 @@ func TestML5c_TracesThatNobodyWrote(t *testing.T) {
 			table.Row(kind, traces, requests)
 		}
 		table.End()
-		l.Say("More of them: go test -v -run ThatNobodyWrote . -rapid.checks=200")
+		l.Say("They create, get, replace, patch and delete, with a uid or without. Tokens are current, old, from the " +
+			"future, another object's, or missing. More of them: go test -v -run ML5c_ . -rapid.checks=200")
 	})
 }
 
@@ -300,11 +322,6 @@ func labels(counter modular.Labels, steps int64) []int64 {
 func words(labels []int64) string { return strings.Trim(fmt.Sprint(labels), "[]") }
 
 func unique[T cmp.Ordered](all []T) []T { return slices.Compact(slices.Sorted(slices.Values(all))) }
-
-// sign is how a token compares with another as text.
-func sign(a, b string) string {
-	return map[int]string{-1: "smaller", 0: "equal", 1: "greater"}[cmp.Compare(a, b)]
-}
 
 func shorten(s string, n int) string {
 	if runes := []rune(s); len(runes) > n {

@@ -4,14 +4,16 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"modrev/helpers/controlplane"
 )
 
-// FutureRead is what came of a read "not older than" a revision that does not exist yet.
+// FutureRead is what came of a list "not older than" a revision that does not exist yet.
 type FutureRead struct {
-	ResourceVersion string // that was asked for
-	Err             error  // the answer
+	ResourceVersion string        // that was asked for
+	Err             error         // the answer
+	Took            time.Duration // from the request to the answer
 }
 
 // future is one such read, sent when the control plane starts: the server takes three seconds over it, and
@@ -55,11 +57,13 @@ func readFromTheFuture(ctx context.Context, p *Session, control *controlplane.Co
 	f := FutureRead{ResourceVersion: strconv.FormatInt(resp.Header.Revision+1_000_000, 10)}
 	client := &Client{lab: l, kind: Namespace, config: control.Admin()}
 	l.opened = true // the namespace of this lab is of no use
-	_, f.Err = client.TryGetOnce("kube-system", "resourceVersion="+f.ResourceVersion)
+	begun := time.Now()
+	_, f.Err = client.TryGetOnce("", "resourceVersion="+f.ResourceVersion)
+	f.Took = time.Since(begun)
 	return f
 }
 
-// FirstReadFromTheFuture returns what came of a read "not older than" a revision that does not exist yet. It was sent
+// FirstReadFromTheFuture returns what came of a list "not older than" a revision that does not exist yet. It was sent
 // when the control plane started, so that no lesson waits for the three seconds that the server takes over it.
 func (l *Lab) FirstReadFromTheFuture() FutureRead {
 	l.open()

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/client-go/rest"
 
@@ -210,12 +211,16 @@ func (l *Lab) KeepHistory() (release func()) {
 	return release
 }
 
-// CompactTo has etcd forget the history before a revision, as soon as no lesson needs it.
+// CompactTo has etcd forget the history before a revision, as soon as no lesson needs it. Another lesson may have had
+// it forget more.
 func (l *Lab) CompactTo(revision int64) {
 	etcd := l.Etcd()
 	l.session.history.Lock()
 	defer l.session.history.Unlock()
 	_, err := etcd.Compact(l.ctx, revision, clientv3.WithCompactPhysical())
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		return
+	}
 	l.Step(err, fmt.Sprintf("compacting etcd up to revision %d", revision))
 }
 
