@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -196,66 +195,6 @@ func TestOT10c_AStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *testing.T
 		table.End()
 		l.Stored(stale, "color=green", "size=3", "-place")
 		l.Say("color was the writer's, place nobody's. Who owns the field is asked first, the token after that.")
-	})
-}
-
-func TestOT30_AnApplyWithoutATokenLosesNoRace(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT30", From: "D2 paragraph 3; +",
-		Says: "an apply without a token that is overtaken by another write is computed again by the server and " +
-			"accepted: \"the object has been modified\", about the object itself, cannot come from it",
-		Why: "who sees that text after an apply has sent a token with it, from a copy or out of a manifest; or it is " +
-			"about another object, such as a quota (CF8d), and then details.kind says so",
-		FalseIf:     world.EveryPatchCarriesAToken.Shows(`the overtaken apply was refused: 409 Conflict`),
-		AlsoFalseIf: []world.World{world.EtcdIgnoresTheCompare.Shows(`size is not stored`)},
-		Read:        source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
-		Answers:     "#20",
-	}, func(l *lab.Lab) {
-		l.Rival().Create("shelf", "color=red")
-		shelf := l.Get("shelf")
-		var err error
-		sent := l.Record(func() {
-			err = l.Race(l.Key(shelf), func() error {
-				_, err := l.TryApply("shelf", "ann", false, "place=hall")
-				return err
-			}, func() { l.Rival().Set("shelf", "size=3") })
-		})
-		l.Show("an apply of place=hall, held until a rival has patched size=3", sent)
-		l.Accepted(err, "the overtaken apply")
-		l.Stored(shelf, "color=red", "place=hall", "size=3")
-		l.Equal("the number of transactions: the apply's, the rival's, and again the apply's,", sent.Count(wire.Txn), 3)
-	})
-}
-
-func TestOT31_AnApplyThatRepeatsItselfWritesNothing(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT31", From: "D2 paragraph 3; +",
-		Says: "an apply that repeats itself, and would store the same bytes, writes nothing, however long after: a " +
-			"new time in managedFields alone is no reason to write",
-		Why: "a controller may apply all it wants in every reconcile; only what differs costs a write and wakes " +
-			"watchers",
-		FalseIf: world.StoredInAnotherEncoding.Shows(`the apply, years later, cost etcd: 1 Range, 1 Txn`),
-		Read: source.Decl("k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager",
-			"IgnoreManagedFieldsTimestampsTransformer"),
-		Answers: "#54",
-	}, func(l *lab.Lab) {
-		shelves := l.Of(l.CustomResource())
-		applied, err := shelves.TryApply("shelf", "ann", false, "color=red")
-		require.NoError(l, err, "applying the shelf")
-		// No waiting: the stored object is made to look as if it had been applied years ago.
-		aged := l.BackdateManagedFields(applied, "2020-01-01T00:00:00Z")
-		var again *lab.Object
-		sent := l.Record(func() { again, err = shelves.TryApply("shelf", "ann", false, "color=red") })
-		require.NoError(l, err, "applying the shelf again")
-
-		table := l.Table("step", "resourceVersion", "time in managedFields", "to etcd")
-		table.Row("first applied, as if long ago", aged.GetResourceVersion(),
-			aged.GetManagedFields()[0].Time.UTC().Format(time.DateOnly), "")
-		table.Row("applied again", again.GetResourceVersion(),
-			again.GetManagedFields()[0].Time.UTC().Format(time.DateOnly), sent.Summary())
-		table.End()
-		l.Sends(sent, "the apply, years later,", "1 Range")
-		l.Equal("the resourceVersion after it", again.GetResourceVersion(), aged.GetResourceVersion())
 	})
 }
 
