@@ -2,14 +2,17 @@
 package modrev
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	applyapps "k8s.io/client-go/applyconfigurations/apps/v1"
 	applycore "k8s.io/client-go/applyconfigurations/core/v1"
@@ -24,36 +27,38 @@ import (
 	"modrev/helpers/world"
 )
 
-func TestOT10_ApplyKnowsWhoOwnsAFieldAndRetryingDoesNotChangeThat(t *testing.T) {
+func TestOT10_AnApplyOfAFieldThatAnotherOwnsIsRefusedWhileTheOwnerKeepsIt(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT10", From: "D2 paragraph 3",
-		Says: "server-side apply is another mechanism, ownership by field: two managers of different fields never " +
-			"conflict; on the same field with another value they do, with 409 and the cause FieldManagerConflict, " +
-			"and no retry helps",
-		Why: "a stale token goes away by reading again, an owner does not: the two faces of 409 need different next " +
-			"steps, and the causes tell them apart",
+		Says: "an apply that would change a field of another manager is refused with 409 and the cause " +
+			"FieldManagerConflict, for as long as that manager keeps the field",
+		Why: "a stale token goes away by reading again, an owner does not: 409 has two faces, the causes tell them " +
+			"apart, and a retry in place helps with one only",
+		Do:      "On a FieldManagerConflict change what you apply; don't retry it in place.",
 		FalseIf: world.EveryApplyIsForced.Shows(`bob's apply of ann's fields was accepted`),
 		AlsoFalseIf: []world.World{
 			world.RefusalsLoseTheirCauses.Shows(`bob's apply of ann's fields was refused: 409 Conflict: Apply failed`),
+			world.ACoOwner(lab.ConfigMap, "shelf", "ann", "color=red", "size=3").Shows(
+				`bob's apply once ann has let go was refused: 409 Conflict`),
+			bobMergesWithoutOwners.Shows(
+				`bob's apply of another key of an atomic field was accepted`),
 		},
 		Read:    source.Decl("k8s.io/apimachinery/pkg/util/managedfields/internal", "NewConflictError"),
 		Answers: "#22",
 	}, func(l *lab.Lab) {
-		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
-		apply := func(manager string, data map[string]string) error {
-			shelf := applycore.ConfigMap("shelf", l.Namespace).WithData(data)
-			_, err := configMaps.Apply(l.Context(), shelf, metav1.ApplyOptions{FieldManager: manager})
+		apply := func(manager string, fields ...string) error {
+			_, err := l.As(manager).TryApply("shelf", manager, false, fields...)
 			return err
 		}
-		l.Accepted(apply("ann", map[string]string{"color": "red", "size": "3"}), "ann's apply")
-		l.Accepted(apply("bob", map[string]string{"place": "hall"}), "bob's apply of a field of his own")
+		l.Accepted(apply("ann", "color=red", "size=3"), "ann's apply")
+		l.Accepted(apply("bob", "place=hall"), "bob's apply of a field of his own")
 
 		attempts := 0
 		var err error
 		sent := l.Record(func() {
 			err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 				attempts++
-				return apply("bob", map[string]string{"place": "hall", "color": "blue", "size": "4"})
+				return apply("bob", "place=hall", "color=blue", "size=4")
 			})
 		})
 		for _, owner := range l.Owners(l.Peek("shelf")) {
@@ -64,16 +69,50 @@ func TestOT10_ApplyKnowsWhoOwnsAFieldAndRetryingDoesNotChangeThat(t *testing.T) 
 		for _, cause := range lab.Causes(err) {
 			l.Say("cause %s: %s, field %s", cause.Type, cause.Message, cause.Field)
 		}
-		l.Say("Nothing was written. The details name no object, which those of a stale token do. bob can leave the " +
-			"two fields to ann (OT12), or take them over with force, once and by decision (OT11).")
-
 		refusal := l.Refused(err, "bob's apply of ann's fields", owned(".data.color", ".data.size"))
 		const text = "Apply failed with 2 conflicts: conflicts with \"ann\":\n- .data.color\n- .data.size"
 		l.Equal("the message", refusal.Message, text)
 		l.Equal("the object that the details name", refusal.Details(), "(none)")
 		l.Equal("the number of attempts", attempts, 5)
 		l.Equal("the number of transactions of all attempts", sent.Count(wire.Txn), 0)
+
+		l.Accepted(apply("ann", "place=hall"), "ann's apply without color and size")
+		l.Accepted(apply("bob", "place=hall", "color=blue", "size=4"), "bob's apply once ann has let go")
+
+		atomic := func(manager, key string) error {
+			_, err := l.As(manager).Typed().AppsV1().Deployments(l.Namespace).Apply(l.Context(),
+				onNodes(l, key), metav1.ApplyOptions{FieldManager: manager})
+			return err
+		}
+		l.Accepted(atomic("ann", "disk"), "ann's apply of nodeSelector disk")
+		err = atomic("bob", "zone")
+		l.Refused(err, "bob's apply of another key of an atomic field", owned(".spec.template.spec.nodeSelector"))
+		l.Say("Nothing was written. The details name no object, which those of a stale token do. bob can leave the two " +
+			"fields to ann (OT12), take them over with force, once and by decision (OT11), or wait: once ann applied " +
+			"without them, his apply was accepted.")
+		l.Say("What the schema calls atomic has one owner as a whole: ann applied the key disk of a Deployment's " +
+			"nodeSelector, bob the key zone, and his apply conflicts on nodeSelector.")
 	})
+}
+
+// bobMergesWithoutOwners sends bob's apply of a Deployment as a merge patch.
+var bobMergesWithoutOwners = world.New("bob's library sends his apply of a Deployment as a merge patch", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Who == "bob" && strings.HasPrefix(c.Path, "deployments/") },
+		Note: "sent as a merge patch",
+		Request: func(q *http.Request, body []byte) []byte {
+			q.Header.Set("Content-Type", string(types.MergePatchType))
+			q.URL.RawQuery = ""
+			return body
+		},
+	})
+})
+
+// onNodes is a Deployment that is applied with one key in its nodeSelector.
+func onNodes(l *lab.Lab, key string) *applyapps.DeploymentApplyConfiguration {
+	shelf := shelfDeployment(l, "nodes", 0)
+	shelf.Spec.Template.Spec.WithNodeSelector(map[string]string{key: "any"})
+	return shelf
 }
 
 // owned is the refusal of an apply that is not forced and would change fields that others own.
@@ -88,10 +127,11 @@ func owned(fields ...string) lab.Refusal {
 func TestOT10b_OwnersAreToldApartByManagerAndOperation(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT10b", From: "D2 paragraph 3; +",
-		Says: "an owner is a manager and an operation: what ann created by POST, ann owns by Update; ann's own apply " +
-			"conflicts with that, and leaving a field out of it does not remove the field",
+		Says: "what ann created by POST she owns by Update, so her own apply conflicts with it, and leaving a field out " +
+			"does not remove it",
 		Why: "a tool that moves from create or patch to apply under its old name is two owners until its old entry " +
 			"is moved over (csaupgrade in client-go)",
+		Do:      "Move your old Update entries over before you turn to apply.",
 		FalseIf: world.CreatesAreApplies.Shows(`size is not stored`),
 		AlsoFalseIf: []world.World{
 			world.EveryApplyIsForced.Shows(`ann's apply of another value was accepted`),
@@ -151,17 +191,89 @@ func TestOT10b_OwnersAreToldApartByManagerAndOperation(t *testing.T) {
 	})
 }
 
+func TestOT10d_AnOwnerIsAManagerAnOperationASubresourceAndAVersion(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT10d", From: "+",
+		Says: "an owner is a manager with an operation and a subresource, and for an Update also with an apiVersion: each " +
+			"has an entry of its own",
+		Why: "one controller that writes through two doors or two versions is several owners, and what one of them leaves " +
+			"out the others keep",
+		Do:      "Write as one manager, through one version, with one operation for each door.",
+		FalseIf: everythingIsV2.Shows(`entries of ann after an update of v1 is Update autoscaling/v2`),
+		AlsoFalseIf: []world.World{
+			world.StatusGoesToTheObject.Shows(`entries of ann after an update of /status is .*v2$`),
+		},
+		Read:    source.Decl("k8s.io/apimachinery/pkg/util/managedfields/internal", "BuildManagerIdentifier"),
+		Answers: "#50 #51",
+	}, func(l *lab.Lab) {
+		autoscalers := func(version string) *lab.Client {
+			return l.As("ann").Of(lab.Kind{Kind: "HorizontalPodAutoscaler", Group: "autoscaling", Version: version,
+				Resource: "horizontalpodautoscalers", Fields: "spec"})
+		}
+		const v2 = "Update autoscaling/v2"
+		table := l.Table("ann", "her entries in managedFields")
+		step := func(what string, err error, want string) {
+			l.Accepted(err, "ann's "+what)
+			got := entries(autoscalers("v2").Peek("shelf"))
+			table.Row(what, got)
+			l.Equal("entries of ann after an "+what, got, want)
+		}
+		target := []string{"scaleTargetRef.apiVersion=apps/v1", "scaleTargetRef.kind=Deployment", "scaleTargetRef.name=shelf", "maxReplicas=3"}
+
+		_, err := autoscalers("v2").TryCreate("shelf", target...)
+		require.NoError(l, err, "ann's create")
+		_, err = autoscalers("v2").TrySet("shelf", "maxReplicas=4")
+		step("update of v2", err, v2)
+		_, err = autoscalers("v1").TrySet("shelf", "minReplicas=2")
+		step("update of v1", err, "Update autoscaling/v1; "+v2)
+		_, err = autoscalers("v2").Sub("status").TryPatch("shelf", types.MergePatchType, `{"status":{"desiredReplicas":2}}`)
+		step("update of /status", err, "Update autoscaling/v1; "+v2+"; "+v2+" /status")
+		_, err = autoscalers("v2").TryApply("shelf", "ann", true, target...)
+		step("apply of v2", err, "Apply autoscaling/v2; Update autoscaling/v1; "+v2+"; "+v2+" /status")
+		_, err = autoscalers("v1").TryApply("shelf", "ann", true, target...)
+		step("apply of v1", err, "Apply autoscaling/v1; Update autoscaling/v1; "+v2+"; "+v2+" /status")
+		table.End()
+		l.Say("All of them are ann. An Apply has one entry for all versions.")
+	})
+}
+
+// entries are the owners of an object, without their fields, sorted.
+func entries(o *lab.Object) string {
+	var out []string
+	for _, entry := range o.GetManagedFields() {
+		text := string(entry.Operation) + " " + entry.APIVersion
+		if entry.Subresource != "" {
+			text += " /" + entry.Subresource
+		}
+		out = append(out, text)
+	}
+	slices.Sort(out)
+	return strings.Join(out, "; ")
+}
+
+// everythingIsV2 sends patches of v1 to v2.
+var everythingIsV2 = world.New("a proxy sends every patch to one version", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPatch }, Note: "sent to v2",
+		Request: func(q *http.Request, body []byte) []byte {
+			q.URL.Path = strings.Replace(q.URL.Path, "/autoscaling/v1/", "/autoscaling/v2/", 1)
+			return body
+		},
+	})
+})
+
 func TestOT10c_AStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT10c", From: "D2 paragraph 3",
-		Says: "a resourceVersion in an applied object is a precondition like any other: while the object exists " +
-			"(OT25b), a stale one is refused with the standard conflict and without a cause, forced or not; only a " +
-			"dispute about an owner, which force would settle, is reported before it",
-		Why:     "force settles who owns a field, the token whether the object is still the one that was read",
-		FalseIf: world.ClientDropsTheToken.Shows(`the apply with a stale token was accepted`),
+		Says: "a stale resourceVersion in an applied object is refused with the standard conflict and without a cause, " +
+			"forced or not",
+		Why:     "force settles who owns a field, the token whether the object is still the one that was read (OT25b: once it is gone)",
+		Do:      "Leave resourceVersion out of what you apply, unless you mean it.",
+		FalseIf: world.ForceOverridesTheToken.Shows(`the forced apply with a stale token was accepted`),
 		AlsoFalseIf: []world.World{
-			world.ForceOverridesTheToken.Shows(`the forced apply with a stale token was accepted`),
+			world.ClientDropsTheToken.Shows(`the apply with a stale token was accepted`),
 			world.RefusalsLoseTheirCauses.Shows(`with a stale token was refused: 409 Conflict: Apply failed`),
+			strictnessIsDropped.Shows(`the strict merge patch of an unknown field with a stale token was refused: 409 Conflict`),
 		},
 		Read:    source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
 		Answers: "#21",
@@ -179,11 +291,7 @@ func TestOT10c_AStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *testing.T
 			if force {
 				what += ", forced"
 			}
-			causes := "none"
-			for _, cause := range lab.Causes(err) {
-				causes = string(cause.Type)
-			}
-			table.Row(what, token, lab.AnswerLine(err), causes)
+			table.Row(what, token, lab.AnswerLine(err), causesOf(err))
 			return err
 		}
 
@@ -192,19 +300,54 @@ func TestOT10c_AStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *testing.T
 			owned(".data.color"))
 		l.Refused(apply("color=green", "stale", true), "the forced apply with a stale token", lab.Stale(stale))
 		l.Accepted(apply("color=green", "current", true), "the forced apply with the current token")
+
+		unknown := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"resourceVersion":%q},"colour":"green"}`,
+			stale.GetResourceVersion())
+		_, err := l.As("ann").TryPatchWith("shelf", types.ApplyPatchType, unknown, metav1.PatchOptions{FieldManager: "ann"})
+		table.Row("colour=green, which no schema has", "stale", lab.AnswerLine(err), causesOf(err))
+		l.Refused(err, "the apply of an unknown field with a stale token",
+			lab.Refusal{Code: http.StatusInternalServerError, Says: ".colour: field not declared in schema"})
+		_, err = l.As("ann").TryPatchWith("shelf", types.MergePatchType, unknown, metav1.PatchOptions{FieldValidation: "Strict"})
+		table.Row("(a merge patch, strict) colour=green", "stale", lab.AnswerLine(err), causesOf(err))
+		l.Refused(err, "the strict merge patch of an unknown field with a stale token",
+			lab.Refusal{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid, Says: `unknown field "colour"`})
 		table.End()
 		l.Stored(stale, "color=green", "size=3", "-place")
-		l.Say("color was the writer's, place nobody's. Who owns the field is asked first, the token after that.")
+		l.Say("color was the writer's, place nobody's. The schema, strict decoding and the owners of the fields come before " +
+			"the token, so a stale apply may be refused for another reason.")
 	})
 }
+
+// causesOf are the types of the causes of a refusal as a table shows them.
+func causesOf(err error) string {
+	var types []string
+	for _, cause := range lab.Causes(err) {
+		types = append(types, string(cause.Type))
+	}
+	return cmp.Or(strings.Join(types, ", "), "none")
+}
+
+// strictnessIsDropped takes the parameter out that has unknown fields refused.
+var strictnessIsDropped = world.New("a proxy strips the fieldValidation parameter from patches", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Query.Get("fieldValidation") != "" }, Note: "no longer strict",
+		Request: func(q *http.Request, body []byte) []byte {
+			query := q.URL.Query()
+			query.Del("fieldValidation")
+			q.URL.RawQuery = query.Encode()
+			return body
+		},
+	})
+})
 
 func TestOT11_ForceTakesOwnershipAndIsNoRetry(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT11", From: "D2 paragraph 3",
-		Says: "force takes a field over: the other manager loses it, and his next apply conflicts; two actors who " +
-			"force as their retry fight for ever, with a write each time",
+		Says: "force takes a field over: the other manager loses it, and its next apply conflicts, so two actors who force " +
+			"as their retry fight for ever",
 		Why: "force answers \"who shall own this\", once and by decision; as an answer to every conflict it only " +
 			"makes the fight silent",
+		Do:      "Force only the fields that you have decided to own.",
 		FalseIf: world.NoApplyIsForced.Shows(`bob's forced apply was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
 			world.EveryApplyIsForced.Shows(`ann's next apply was accepted`),
@@ -255,11 +398,11 @@ func TestOT11_ForceTakesOwnershipAndIsNoRetry(t *testing.T) {
 func TestOT12_GivingAFieldUpEndsTheFight(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT12", From: "D2 paragraph 3",
-		Says: "who owns what is a decision: when a human scales and a controller applies replicas, the controller is " +
-			"refused, or undoes the human each time if it forces; leaving replicas out of what it applies ends the " +
-			"fight",
+		Says: "when a human scales what a controller applies, the controller is refused or undoes the human, until " +
+			"replicas is left out of what it applies",
 		Why: "no retry can settle whether the human or the controller is right; the manifest of the one who is not " +
 			"responsible must not have the field",
+		Do:      "Leave fields that somebody else decides out of what you apply.",
 		FalseIf: world.EveryApplyIsForced.Shows(`the controller's apply after the human has scaled was accepted`),
 		AlsoFalseIf: []world.World{
 			world.NoApplyIsForced.Shows(`the controller's forced apply was refused: 409 Conflict`),
@@ -323,10 +466,10 @@ func shelfDeployment(l *lab.Lab, name string, replicas int32) *applyapps.Deploym
 func TestOT12b_WhatItsOnlyOwnerLeavesOutFallsBackToTheDefault(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT12b", From: "D2 paragraph 3; +",
-		Says: "giving a field up is not leaving it alone: when its only owner applies without it, the field goes, " +
-			"and replicas falls back to the default of 1; it stays if somebody else owns it by then",
-		Why: "so the new owner takes the field first, with its present value, and only then does the old one leave " +
-			"it out",
+		Says: "a field that its only owner leaves out of its apply goes, and replicas falls back to its default of 1; " +
+			"with a second owner it stays",
+		Why:         "leaving out is not leaving alone: the new owner takes the field first, then the old one leaves it out",
+		Do:          "Hand a field over: the new owner applies it before you drop it.",
 		FalseIf:     world.ACoOwner(lab.Deployment, "alone", "controller", "replicas=3").Shows(`replicas=3 is stored`),
 		AlsoFalseIf: []world.World{world.TheScalerAppliesNothing.Shows(`replicas=1 is stored`)},
 		Read:        source.Decl("k8s.io/apimachinery/pkg/util/managedfields/internal", "(*structuredMergeManager).Apply"),
