@@ -22,8 +22,8 @@ func TestOT27b_AClaimLetsOneActAndFencesNobody(t *testing.T) {
 		ID: "OT27b", From: "D2 paragraph 1, 5; +",
 		Says: "a claim that is written with the token lets one of two workers act, but it does not stop one who pauses " +
 			"after claiming",
-		Why: "the server refuses writes of the claim; what is done elsewhere it can neither refuse nor undo, so the act " +
-			"itself has to be safe to repeat",
+		Why: "the server can neither refuse nor undo what is done elsewhere, so the act itself has to be safe to " +
+			"repeat",
 		Do:      "Claim with the token, then act so that doing it twice changes nothing.",
 		FalseIf: world.OlderTokensCount.Shows(`of volumes made after a claim is 2`),
 		AlsoFalseIf: []world.World{
@@ -87,8 +87,8 @@ func claim(l *lab.Lab, who string, read *lab.Object) error {
 	return err
 }
 
-// handOver has ann claim and pause, cid claim over her and make a volume, and then ann make hers. It returns how the two
-// claims were answered.
+// handOver has ann claim and pause, cid claim over her and make a volume, and then ann make hers. It returns how the
+// two claims were answered.
 func handOver(l *lab.Lab, name, anns, cids string) (first, second error) {
 	if _, err := l.TryGet(name); lab.IsNotFound(err) {
 		l.Create(name, "volume=none")

@@ -2,11 +2,21 @@
 package modrev
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	applycore "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"modrev/helpers/lab"
@@ -16,13 +26,329 @@ import (
 	"modrev/helpers/world"
 )
 
+func TestOT32_AWriteDecodesTheAnswerIntoYourObject(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT32", From: "+",
+		Says: "Update decodes the answer into the object that you pass: a status that you set before is gone, and " +
+			"Status().Update then writes nothing",
+		Why: "the answer is what is stored, and the object's own door stores no status; both calls succeed, so the " +
+			"report is lost in silence",
+		Do:      "Set the status after Update has returned, or update a deep copy.",
+		FalseIf: answersEchoTheStatus.Shows(`status.phase on your copy after Update is Done`),
+		AlsoFalseIf: []world.World{
+			world.StoredInAnotherEncoding.Shows(`resourceVersion after Status\(\).Update is a new one`),
+		},
+		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "(*unstructuredClient).Update"),
+		Answers: "#47 #48",
+	}, func(l *lab.Lab) {
+		kind := l.CustomResource("status")
+		shelves, api := l.Of(kind), l.Controller(kind)
+		table := l.Table("call", "your copy before", "your copy after", "stored then", "answer")
+		mine := shelves.New("shelf", "size=1", "status.phase=New")
+		step := func(call string, do func() error) error {
+			before := lab.Fields(mine, "size", "status.phase")
+			err := do()
+			answer, after := l.Answered(), lab.Fields(mine, "size", "status.phase")
+			table.Row(call, before, after, lab.Fields(shelves.Peek("shelf"), "size", "status.phase"), answer)
+			return err
+		}
+
+		err := step("Create", func() error { return api.Create(l.Context(), mine) })
+		l.Accepted(err, "the create")
+		l.Equal("status.phase on your copy after Create", lab.Field(mine, "status.phase"), "")
+
+		*mine = *lab.With(mine, "size=2", "status.phase=Done")
+		l.Accepted(step("Update", func() error { return api.Update(l.Context(), mine) }), "the update")
+		l.Equal("status.phase on your copy after Update", lab.Field(mine, "status.phase"), "")
+		before := mine.GetResourceVersion()
+		l.Accepted(step("Status().Update", func() error { return api.Status().Update(l.Context(), mine) }),
+			"the status update")
+		l.Equal("the resourceVersion after Status().Update", sameOrNew(mine.GetResourceVersion(), before), "the same")
+		l.Stored(mine, "size=2", "-status.phase")
+
+		read := mine.DeepCopy()
+		*mine = *lab.With(mine, "size=3", "status.phase=Done")
+		l.Accepted(step("Patch(MergeFrom)", func() error {
+			return api.Patch(l.Context(), mine, client.MergeFrom(read))
+		}), "the patch")
+		l.Equal("status.phase on your copy after Patch", lab.Field(mine, "status.phase"), "")
+
+		*mine = *lab.With(mine, "size=4", "status.phase=Done")
+		l.Accepted(step("Update of a deep copy", func() error {
+			sent := mine.DeepCopy()
+			err := api.Update(l.Context(), sent)
+			mine.SetResourceVersion(sent.GetResourceVersion())
+			return err
+		}), "the update of a deep copy")
+		l.Accepted(step("… then Status().Update", func() error { return api.Status().Update(l.Context(), mine) }),
+			"the status update after it")
+		l.Stored(mine, "size=4", "status.phase=Done")
+
+		l.Rival().Of(kind).Set("shelf", "color=blue")
+		*mine = *lab.With(mine, "size=5", "status.phase=Open")
+		err = step("Update, refused", func() error { return api.Update(l.Context(), mine) })
+		table.End()
+		l.Refused(err, "an update with a stale token", lab.Stale(mine))
+		l.Equal("status.phase on your copy after a refusal", lab.Field(mine, "status.phase"), "Open")
+		l.Say("Only a refusal leaves your copy as it was. client-go's typed clients return the answer as another object.")
+	})
+}
+
+func sameOrNew(now, before string) string {
+	if now == before {
+		return "the same"
+	}
+	return "a new one"
+}
+
+// answersEchoTheStatus has the answers to writes of an object carry the status that was sent.
+var answersEchoTheStatus = world.New("the server answers with the status that was sent", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut && !strings.HasSuffix(c.Path, "/status") },
+		Note: "answered with the status that was sent",
+		Answer: func(resp *http.Response, body []byte) []byte {
+			var sent, answer map[string]any
+			sentBody, err := resp.Request.GetBody()
+			if err != nil || resp.StatusCode != http.StatusOK {
+				return body
+			}
+			if json.NewDecoder(sentBody).Decode(&sent) != nil || json.Unmarshal(body, &answer) != nil {
+				return body
+			}
+			answer["status"] = sent["status"]
+			echo, _ := json.Marshal(answer) // it was JSON before
+			return echo
+		},
+	})
+})
+
+func TestOT34_ApplyDecodesTheAnswerIntoYourConfiguration(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT34", From: "+",
+		Says: "controller-runtime's Apply writes the answer into your configuration: applied again, it carries a token and " +
+			"claims the fields of others",
+		Why: "the second Apply of one variable is refused after a rival's write, and makes you a co-owner of all " +
+			"that was there",
+		Do:      "Build a new apply configuration for every Apply.",
+		FalseIf: appliesAreAnsweredEmpty.Shows(`what the second Apply of it owns is color`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsTheTokenOf("apply").Shows(`the overtaken Apply of it was accepted`),
+		},
+		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "(*typedClient).Apply"),
+		Answers: "#36",
+	}, func(l *lab.Lab) {
+		api := l.As("ann").Controller()
+		table := l.Table("ann applies", "sends the token", "answer", "to etcd", "she owns")
+		apply := func(what string, shelf *applycore.ConfigMapApplyConfiguration) error {
+			token := "none"
+			if shelf.ObjectMetaApplyConfiguration != nil && shelf.ResourceVersion != nil {
+				token = *shelf.ResourceVersion
+			}
+			var err error
+			sent := l.Record(func() { err = api.Apply(l.Context(), shelf, client.FieldOwner("ann")) })
+			table.Row(what, token, lab.AnswerLine(err), sent.Summary(), ownedBy(l, "ann"))
+			return err
+		}
+		configuration := func() *applycore.ConfigMapApplyConfiguration {
+			return applycore.ConfigMap("shelf", l.Namespace).WithData(map[string]string{"color": "red"})
+		}
+		shelf := l.Rival().Create("shelf", "size=3")
+
+		mine := configuration()
+		l.Accepted(apply("a new configuration, color=red", mine), "the first Apply")
+		l.Equal("what the first Apply owns", ownedBy(l, "ann"), "color")
+		l.Accepted(apply("the same variable again", mine), "the second Apply of it")
+		l.Equal("what the second Apply of it owns", ownedBy(l, "ann"), "color, size")
+		l.Rival().Set("shelf", "place=hall")
+		l.Refused(apply("the same, after a rival's patch", mine), "the overtaken Apply of it", lab.Stale(shelf))
+		l.Accepted(apply("a new configuration, color=red", configuration()), "an Apply of a new configuration")
+		l.Equal("what an Apply of a new configuration owns", ownedBy(l, "ann"), "color")
+
+		loose := &lab.Object{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{
+			"name": "loose", "namespace": l.Namespace}, "data": map[string]any{"color": "red"}}}
+		unstructuredApply := func() error {
+			return api.Apply(l.Context(), client.ApplyConfigurationFromUnstructured(loose), client.FieldOwner("ann"))
+		}
+		l.Accepted(unstructuredApply(), "the first Apply of an unstructured object")
+		err := unstructuredApply()
+		table.End()
+		l.Refused(err, "the second Apply of it", lab.Refusal{Code: http.StatusBadRequest,
+			Reason: metav1.StatusReasonBadRequest, Says: "metadata.managedFields must be nil"})
+		l.Say("An unstructured object brings its managedFields along, and is refused the second time: %s", l.Describe(err))
+	})
+}
+
+// ownedBy is the data of the shelf that a manager owns by Apply.
+func ownedBy(l *lab.Lab, manager string) string {
+	for _, owner := range l.Owners(l.Peek("shelf")) {
+		if fields, ok := strings.CutPrefix(owner, manager+" by Apply: "); ok {
+			return fields
+		}
+	}
+	return "nothing"
+}
+
+// appliesAreAnsweredEmpty has an apply answered with an object without content.
+var appliesAreAnsweredEmpty = world.New("the answer to an apply says nothing that could be decoded", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Format == "apply" }, Note: "answered with an empty object",
+		Answer: func(resp *http.Response, body []byte) []byte {
+			if resp.StatusCode >= http.StatusBadRequest {
+				return body
+			}
+			return []byte("{}")
+		},
+	})
+})
+
+func TestOT35_CreateOrPatchTakesNoTokenAndWritesTwice(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT35", From: "+",
+		Says: "controllerutil.CreateOrPatch sends patches without a token: what a rival writes after its reading is " +
+			"overwritten, and nobody gets a conflict",
+		Why: "its function decides on a reading that nothing protects; and spec and status go in two patches, of which one " +
+			"may fail alone",
+		Do:      "Use CreateOrUpdate or apply where the new value depends on the old one.",
+		FalseIf: world.EveryPatchCarriesAToken.Shows(`the raced CreateOrPatch was refused: 409 Conflict`),
+		AlsoFalseIf: []world.World{
+			phasesAreMended.Shows(`the patch of a status that the schema refuses was accepted`),
+		},
+		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "CreateOrPatch"),
+		Answers: "#17",
+	}, func(l *lab.Lab) {
+		phases := map[string]any{"phase": map[string]any{"type": "string", "enum": []any{"Open", "Full"}}}
+		kind := l.Define(lab.Version{Name: "v1", Storage: true, Status: phases, Subresources: []string{"status"}})
+		api := l.Controller(kind)
+		table := l.Table("1 book, and one more", "answer", "to etcd", "stored then")
+		addOne := func(name, phase string) error {
+			shelf := l.Of(kind).New(name)
+			_, err := controllerutil.CreateOrPatch(l.Context(), api, shelf, func() error {
+				n, _, err := unstructured.NestedInt64(shelf.Object, "spec", "books")
+				*shelf = *lab.With(shelf, fmt.Sprintf("books=%d", n+1), "status.phase="+phase)
+				return err
+			})
+			return err
+		}
+		row := func(what, name string, do func() error) (err error) {
+			sent := l.Record(func() { err = do() })
+			table.Row(what, lab.AnswerLine(err), sent.Summary(), lab.Fields(l.Of(kind).Peek(name), "books", "status.phase"))
+			return err
+		}
+
+		shelf := l.Of(kind).Create("shelf", "books=1")
+		err := row("CreateOrPatch", "shelf", func() error { return addOne("shelf", "Open") })
+		l.Accepted(err, "a CreateOrPatch")
+		l.Stored(shelf, "books=2", "status.phase=Open")
+
+		raced := l.Of(kind).Create("raced", "books=1")
+		err = row("CreateOrPatch, a rival sets 5 in between", "raced", func() error {
+			return l.Race(l.Key(raced), func() error { return addOne("raced", "Open") }, func() {
+				l.Rival().Of(kind).Set("raced", "books=5")
+			})
+		})
+		l.Accepted(err, "the raced CreateOrPatch")
+		l.Stored(raced, "books=2", "status.phase=Open")
+
+		half := l.Of(kind).Create("half", "books=1")
+		err = row("CreateOrPatch, phase=Half is refused", "half", func() error { return addOne("half", "Half") })
+		table.End()
+		l.Refused(err, "the patch of a status that the schema refuses", lab.Refusal{Code: http.StatusUnprocessableEntity,
+			Reason: metav1.StatusReasonInvalid, Says: "Unsupported value"})
+		l.Stored(half, "books=2", "-status.phase")
+		l.Say("In the second row the rival was answered 200, and its 5 is gone. In the third an error is returned, " +
+			"although half of the change is stored: run again, the function adds one more. Compare OT28.")
+	})
+}
+
+func TestOT36_AReadingIntoYourObjectDiscardsYourChange(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT36", From: "+",
+		Says: "reading again into the object that holds your change discards the change: the next attempt writes nothing " +
+			"and reports success",
+		Why: "a retried closure has to make the change itself: what was prepared outside goes out under the old " +
+			"token, or not at all",
+		Do:      "Read and change inside the closure, on a fresh variable.",
+		FalseIf: readingsKeepTheChange.Shows(`color=green is stored`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsTheToken.Shows(`attempts of a change that was made outside is 1`),
+			world.StoredInAnotherEncoding.Shows(`transactions of the second attempt is 1`),
+		},
+		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "(*typedClient).Get"),
+		Answers: "#23 #48",
+	}, func(l *lab.Lab) {
+		api := l.Controller()
+		table := l.Table("the change is made", "attempts", "answer", "stored")
+		shelf := l.Create("shelf", "color=red")
+
+		mine := readConfigMap(l, api, "shelf")
+		mine.Data["color"] = "green"
+		l.Rival().Set("shelf", "size=3")
+		attempts := 0
+		var sent wire.Requests
+		err := retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
+			if attempts++; attempts > 1 { // the conflict says that the object was modified, so read it again
+				require.NoError(l, api.Get(l.Context(), client.ObjectKeyFromObject(mine), mine), "reading again")
+			}
+			sent = l.Record(func() { err = api.Update(l.Context(), mine) })
+			return err
+		})
+		table.Row("outside, and the object is read again", attempts, lab.AnswerLine(err),
+			lab.Fields(l.Peek("shelf"), "color", "size"))
+		l.Equal("the number of attempts of a change that was made outside", attempts, 2)
+		l.Accepted(err, "the second attempt")
+		l.Stored(shelf, "color=red", "size=3")
+		l.Equal("the number of transactions of the second attempt", sent.Count(wire.Txn), 0)
+
+		attempts = 0
+		err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			attempts++
+			fresh := readConfigMap(l, api, "shelf")
+			if attempts == 1 {
+				l.Rival().Set("shelf", "size=4")
+			}
+			fresh.Data["color"] = "green"
+			return api.Update(l.Context(), fresh)
+		})
+		table.Row("inside, on a fresh variable", attempts, lab.AnswerLine(err),
+			lab.Fields(l.Peek("shelf"), "color", "size"))
+		table.End()
+		l.Accepted(err, "the change that is made inside")
+		l.Stored(shelf, "color=green", "size=4")
+
+		used := readConfigMap(l, api, "shelf")
+		l.Rival().Set("shelf", "place=hall")
+		l.Rival().Patch("shelf", types.MergePatchType, `{"data":{"size":null}}`)
+		used.Data["draft"] = "mine"
+		require.NoError(l, api.Get(l.Context(), client.ObjectKeyFromObject(used), used), "reading into a used object")
+		l.Equal("what a reading leaves in a used object", used.Data, map[string]string{"color": "green", "place": "hall"})
+		l.Say("A reading replaces all that your variable held: its token, its fields and your changes.")
+	})
+}
+
+// readingsKeepTheChange has the second reading of a client carry the color that it meant to write.
+var readingsKeepTheChange = world.New("a reading keeps what you have changed on your object", func(l *lab.Lab) {
+	n := 0
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool {
+			if c.Who == "writer" && c.Verb == http.MethodGet {
+				n++
+			}
+			return c.Who == "writer" && c.Verb == http.MethodGet && n == 2
+		},
+		Note: "with the change kept",
+		Answer: func(_ *http.Response, body []byte) []byte {
+			return bytes.Replace(body, []byte(`"color":"red"`), []byte(`"color":"green"`), 1)
+		},
+	})
+})
+
 func TestOT28_CreateOrUpdateReportsTheRaceItLost(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT28", From: "D2 paragraph 2, 3; +",
 		Says: "controllerutil.CreateOrUpdate replaces with the token of its own reading, so it returns the conflict of a " +
 			"race that it loses",
-		Why: "it writes nothing if nothing has changed, and does not repeat itself: its function has to be one that can " +
-			"be run again on the next reading",
+		Why: "it writes nothing if nothing has changed, and it does not retry: its function must be one that can " +
+			"run again",
 		Do:      "Return the conflict of CreateOrUpdate, and let the next reconcile decide again.",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`the raced CreateOrUpdate was accepted`),
 		AlsoFalseIf: []world.World{

@@ -30,10 +30,10 @@ import (
 func TestOT10_AnApplyOfAFieldThatAnotherOwnsIsRefusedWhileTheOwnerKeepsIt(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT10", From: "D2 paragraph 3",
-		Says: "an apply that would change a field of another manager is refused with 409 and the cause " +
-			"FieldManagerConflict, for as long as that manager keeps the field",
-		Why: "a stale token goes away by reading again, an owner does not: 409 has two faces, the causes tell them " +
-			"apart, and a retry in place helps with one only",
+		Says: "an apply that changes a field of another manager is refused with 409 and the cause " +
+			"FieldManagerConflict, while that manager keeps the field",
+		Why: "a stale token goes away by reading again, an owner does not; the causes tell the two faces of 409 " +
+			"apart",
 		Do:      "On a FieldManagerConflict change what you apply; don't retry it in place.",
 		FalseIf: world.EveryApplyIsForced.Shows(`bob's apply of ann's fields was accepted`),
 		AlsoFalseIf: []world.World{
@@ -96,7 +96,7 @@ func TestOT10_AnApplyOfAFieldThatAnotherOwnsIsRefusedWhileTheOwnerKeepsIt(t *tes
 }
 
 // bobMergesWithoutOwners sends bob's apply of a Deployment as a merge patch.
-var bobMergesWithoutOwners = world.New("bob's library sends his apply of a Deployment as a merge patch", func(l *lab.Lab) {
+var bobMergesWithoutOwners = world.New("bob's apply of a Deployment is sent as a merge patch", func(l *lab.Lab) {
 	l.Wire.AddHTTP(&wire.HTTPRule{
 		When: func(c *wire.Call) bool { return c.Who == "bob" && strings.HasPrefix(c.Path, "deployments/") },
 		Note: "sent as a merge patch",
@@ -129,8 +129,8 @@ func TestOT10b_OwnersAreToldApartByManagerAndOperation(t *testing.T) {
 		ID: "OT10b", From: "D2 paragraph 3; +",
 		Says: "what ann created by POST she owns by Update, so her own apply conflicts with it, and leaving a field out " +
 			"does not remove it",
-		Why: "a tool that moves from create or patch to apply under its old name is two owners until its old entry " +
-			"is moved over (csaupgrade in client-go)",
+		Why: "a tool that moves from patch to apply under its old name is two owners, until csaupgrade moves its " +
+			"old entry over",
 		Do:      "Move your old Update entries over before you turn to apply.",
 		FalseIf: world.CreatesAreApplies.Shows(`size is not stored`),
 		AlsoFalseIf: []world.World{
@@ -194,8 +194,8 @@ func TestOT10b_OwnersAreToldApartByManagerAndOperation(t *testing.T) {
 func TestOT10d_AnOwnerIsAManagerAnOperationASubresourceAndAVersion(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT10d", From: "+",
-		Says: "an owner is a manager with an operation and a subresource, and for an Update also with an apiVersion: each " +
-			"has an entry of its own",
+		Says: "an owner is a manager with an operation, a subresource and, for an Update, an apiVersion: each " +
+			"combination has its own entry",
 		Why: "one controller that writes through two doors or two versions is several owners, and what one of them leaves " +
 			"out the others keep",
 		Do:      "Write as one manager, through one version, with one operation for each door.",
@@ -218,7 +218,8 @@ func TestOT10d_AnOwnerIsAManagerAnOperationASubresourceAndAVersion(t *testing.T)
 			table.Row(what, got)
 			l.Equal("entries of ann after an "+what, got, want)
 		}
-		target := []string{"scaleTargetRef.apiVersion=apps/v1", "scaleTargetRef.kind=Deployment", "scaleTargetRef.name=shelf", "maxReplicas=3"}
+		target := []string{"scaleTargetRef.apiVersion=apps/v1", "scaleTargetRef.kind=Deployment",
+			"scaleTargetRef.name=shelf", "maxReplicas=3"}
 
 		_, err := autoscalers("v2").TryCreate("shelf", target...)
 		require.NoError(l, err, "ann's create")
@@ -267,7 +268,8 @@ func TestOT10c_AStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *testing.T
 		ID: "OT10c", From: "D2 paragraph 3",
 		Says: "a stale resourceVersion in an applied object is refused with the standard conflict and without a cause, " +
 			"forced or not",
-		Why:     "force settles who owns a field, the token whether the object is still the one that was read (OT25b: once it is gone)",
+		Why: "force settles who owns a field; the token says whether the object is still the one that you read " +
+			"(OT25b: once it is gone)",
 		Do:      "Leave resourceVersion out of what you apply, unless you mean it.",
 		FalseIf: world.ForceOverridesTheToken.Shows(`the forced apply with a stale token was accepted`),
 		AlsoFalseIf: []world.World{
@@ -307,14 +309,16 @@ func TestOT10c_AStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *testing.T
 		table.Row("colour=green, which no schema has", "stale", lab.AnswerLine(err), causesOf(err))
 		l.Refused(err, "the apply of an unknown field with a stale token",
 			lab.Refusal{Code: http.StatusInternalServerError, Says: ".colour: field not declared in schema"})
-		_, err = l.As("ann").TryPatchWith("shelf", types.MergePatchType, unknown, metav1.PatchOptions{FieldValidation: "Strict"})
+		strict := metav1.PatchOptions{FieldValidation: "Strict"}
+		_, err = l.As("ann").TryPatchWith("shelf", types.MergePatchType, unknown, strict)
 		table.Row("(a merge patch, strict) colour=green", "stale", lab.AnswerLine(err), causesOf(err))
 		l.Refused(err, "the strict merge patch of an unknown field with a stale token",
-			lab.Refusal{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid, Says: `unknown field "colour"`})
+			lab.Refusal{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
+				Says: `unknown field "colour"`})
 		table.End()
 		l.Stored(stale, "color=green", "size=3", "-place")
-		l.Say("color was the writer's, place nobody's. The schema, strict decoding and the owners of the fields come before " +
-			"the token, so a stale apply may be refused for another reason.")
+		l.Say("color was the writer's, place nobody's. The schema, strict decoding and the owners of the fields come " +
+			"before the token, so a stale apply may be refused for another reason.")
 	})
 }
 
@@ -343,8 +347,8 @@ var strictnessIsDropped = world.New("a proxy strips the fieldValidation paramete
 func TestOT11_ForceTakesOwnershipAndIsNoRetry(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT11", From: "D2 paragraph 3",
-		Says: "force takes a field over: the other manager loses it, and its next apply conflicts, so two actors who force " +
-			"as their retry fight for ever",
+		Says: "force takes a field from its manager, whose next apply conflicts: two actors who force as their " +
+			"retry fight for ever",
 		Why: "force answers \"who shall own this\", once and by decision; as an answer to every conflict it only " +
 			"makes the fight silent",
 		Do:      "Force only the fields that you have decided to own.",
@@ -400,8 +404,8 @@ func TestOT12_GivingAFieldUpEndsTheFight(t *testing.T) {
 		ID: "OT12", From: "D2 paragraph 3",
 		Says: "when a human scales what a controller applies, the controller is refused or undoes the human, until " +
 			"replicas is left out of what it applies",
-		Why: "no retry can settle whether the human or the controller is right; the manifest of the one who is not " +
-			"responsible must not have the field",
+		Why: "no retry can settle who is right; the manifest of the one who is not responsible must not have the " +
+			"field",
 		Do:      "Leave fields that somebody else decides out of what you apply.",
 		FalseIf: world.EveryApplyIsForced.Shows(`the controller's apply after the human has scaled was accepted`),
 		AlsoFalseIf: []world.World{
@@ -466,8 +470,8 @@ func shelfDeployment(l *lab.Lab, name string, replicas int32) *applyapps.Deploym
 func TestOT12b_WhatItsOnlyOwnerLeavesOutFallsBackToTheDefault(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT12b", From: "D2 paragraph 3; +",
-		Says: "a field that its only owner leaves out of its apply goes, and replicas falls back to its default of 1; " +
-			"with a second owner it stays",
+		Says: "a field that its only owner no longer applies is removed, so replicas falls back to 1; with a second " +
+			"owner it stays",
 		Why:         "leaving out is not leaving alone: the new owner takes the field first, then the old one leaves it out",
 		Do:          "Hand a field over: the new owner applies it before you drop it.",
 		FalseIf:     world.ACoOwner(lab.Deployment, "alone", "controller", "replicas=3").Shows(`replicas=3 is stored`),

@@ -32,8 +32,8 @@ func TestOT8_AReplaceFromAPartialViewDropsWhatItDoesNotKnow(t *testing.T) {
 		ID: "OT8", From: "D2 paragraph 3",
 		Says: "a replace of the whole object, made from a partial view, drops what the view lacks, although its token is " +
 			"current",
-		Why: "the token says which version was read and not how much of it was kept: a client built with an older " +
-			"type loses the newer fields of everybody else",
+		Why: "the token says which version you read, not how much of it you kept: an older type loses everybody's " +
+			"newer fields",
 		Do:      "Replace only what you read in full; otherwise patch your fields.",
 		FalseIf: world.AProxyMergesReplaces.Shows(`size=3 is stored`),
 		AlsoFalseIf: []world.World{
@@ -84,8 +84,8 @@ type oldShelf struct {
 func TestOT8b_ADiffIsMineOnlyAgainstTheCopyThatIRead(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT8b", From: "D2 paragraph 3",
-		Says: "a computed patch holds your change alone if it is the difference to the copy that you read; against a " +
-			"fresh reading it takes back what others did",
+		Says: "a computed patch is your change alone if you diff against the copy that you read; against a fresh " +
+			"one it undoes others",
 		Why:     "to the diff, a field that your old copy lacks is a field that you removed",
 		Do:      "Diff against the copy that you changed, not against a fresh one.",
 		FalseIf: world.NullsAreDropped.Shows(`size=3 is stored`),
@@ -164,13 +164,14 @@ func leaves(l *lab.Lab, patch []byte) string {
 func TestOT9_AnUnconditionalPatchOfASharedListLosesAnEntry(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT9", From: "D2 paragraph 3",
-		Says: "an unconditional merge patch of a shared list loses an entry without a word: two actors each add a " +
-			"condition, both get 200, one condition is left",
+		Says: "unconditional merge patches of a shared list lose entries: two actors each add a condition, both get " +
+			"200, one condition is left",
 		Why:     "a merge patch replaces a list whole: that patches do not conflict means that nobody notices the loss",
 		Do:      "Patch a shared list with the token, or apply it where its items have keys.",
 		FalseIf: world.APatchMergesConditions.Shows(`without a token is Painted, Filled`),
 		AlsoFalseIf: []world.World{
-			world.PatchesAreSentAs("deployments", "apply", "merge patch", types.MergePatchType).Shows(`after two applies is Filled`),
+			world.PatchesAreSentAs("deployments", "apply", "merge patch", types.MergePatchType).
+				Shows(`after two applies is Filled`),
 			world.EveryPatchCarriesAToken.Shows(`bob's patch without a token was refused: 409 Conflict`),
 			world.ClientDropsTheToken.Shows(`bob's patch with a token was accepted`),
 		},
@@ -327,8 +328,8 @@ func TestOT29_TwoPatchesFromOneCopyLeaveWhatNobodyWanted(t *testing.T) {
 		ID: "OT29", From: "D2 paragraph 3; +",
 		Says: "a patch is a change and not a state: two from one copy leave a mixture of fields that neither of them " +
 			"meant to have",
-		Why: "the last patch wins field by field: where both touch one field the first is lost, with a 200 for each; " +
-			"kubectl's client-side apply is such a patch, too",
+		Why: "the last patch wins field by field: on one field the first is lost, with 200 for both; client-side " +
+			"apply is such a patch",
 		Do:      "If you need the state as a whole, replace it with the token.",
 		FalseIf: world.APatchIsAState.Shows(`size is not stored`),
 		AlsoFalseIf: []world.World{

@@ -91,8 +91,8 @@ func toInt(l *lab.Lab, text string) int {
 func TestOT5_AFreshTokenOnAStaleBodyDefeatsTheCheck(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT5", From: "D2 paragraph 2",
-		Says: "a fresh token on a stale body keeps the overwrite and defeats the check: the write is accepted, and " +
-			"what the rival had written is gone",
+		Says: "a fresh token on a stale body defeats the check: the write is accepted, and what a rival had written " +
+			"is gone",
 		Why: "the token certifies the reading that it came with; on another body it certifies a state that never " +
 			"existed",
 		Do:      "Never put the token of one reading onto the body of another.",
@@ -131,8 +131,8 @@ func TestOT5b_ARetryThatDoesNotDecideAgainUndoesWhatCameBetween(t *testing.T) {
 		ID: "OT5b", From: "D2 paragraph 2, 5",
 		Says: "a conflict says that your decision may be stale: send it again under a fresh token, and what came in " +
 			"between is undone",
-		Why: "it does not matter how the token was renewed, by hand or by reading again inside the loop: it protects " +
-			"only a decision that was made on that reading",
+		Why: "by hand or by reading again inside the loop: a renewed token protects only a decision that was made " +
+			"on that reading",
 		Do:      "Compute the desired value inside the retry, from what that attempt has read.",
 		FalseIf: world.BodiesKeepTheirToken.Shows(`the patch with the renewed token was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
@@ -155,7 +155,8 @@ func TestOT5b_ARetryThatDoesNotDecideAgainUndoesWhatCameBetween(t *testing.T) {
 		deployments.Create("renew", "replicas=1")
 		read := deployments.Get("renew")
 		l.Rival().Of(lab.Deployment).Set("renew", "replicas=5")
-		l.Refused(patch(read, 1+1, "patch, then renew the token alone", 1), "the patch that was decided on 1", lab.Stale(read))
+		err := patch(read, 1+1, "patch, then renew the token alone", 1)
+		l.Refused(err, "the patch that was decided on 1", lab.Stale(read))
 		read.SetResourceVersion(deployments.Get("renew").GetResourceVersion())
 		l.Accepted(patch(read, 1+1, "", 2), "the patch with the renewed token")
 
@@ -202,8 +203,8 @@ func TestOT6_ARetryIsBoundedAndReportsWhatDoesNotGoAway(t *testing.T) {
 		ID: "OT6", From: "D2 paragraph 2, 5",
 		Says: "RetryOnConflict runs its closure at most as often as the backoff has Steps, and then returns the last " +
 			"conflict",
-		Why: "a conflict that does not go away means that others keep writing the object (OT14), or that your cache lags " +
-			"(OT16): spinning ends neither, so report it",
+		Why: "a conflict that stays means that others keep writing (OT14), or that your cache lags (OT16): spinning " +
+			"ends neither",
 		Do:      "Bound your retry, and report the last conflict.",
 		FalseIf: retriesWithoutEnd.Shows(`attempts with retry.DefaultRetry is 20`),
 		AlsoFalseIf: []world.World{
@@ -257,7 +258,8 @@ func TestOT6_ARetryIsBoundedAndReportsWhatDoesNotGoAway(t *testing.T) {
 		table.End()
 		l.Stored(shelf, "color=red")
 		l.Say("DefaultRetry waits 10 ms and a little by chance between two attempts. A wait that would be longer than the " +
-			"Cap is the last: the third loop stops after one attempt. Without Steps the closure never runs, and the error is no conflict.")
+			"Cap is the last: the third loop stops after one attempt. Without Steps the closure " +
+			"never runs, and the error is no conflict.")
 	})
 }
 
@@ -281,7 +283,8 @@ var aGatewayAnswersConflicts = world.New("a gateway refuses writes with a confli
 		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut }, Note: "answered by the gateway",
 		Answer: func(resp *http.Response, body []byte) []byte {
 			resp.StatusCode = http.StatusConflict
-			return []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"try later","reason":"Conflict","code":409}`)
+			return []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure",` +
+				`"message":"try later","reason":"Conflict","code":409}`)
 		},
 	})
 })
@@ -346,7 +349,8 @@ func TestOT6b_TheReadingBelongsInsideTheRetry(t *testing.T) {
 func TestOT6c_TheReadingOfARetryMustNotComeFromAStaleCache(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT6c", From: "D2 paragraph 2, 4",
-		Says:        "a retry that reads from a cache that lags conflicts in every attempt, and one that reads live succeeds at once",
+		Says: "a retry that reads from a lagging cache conflicts in every attempt, and one that reads live succeeds " +
+			"at once",
 		Why:         "all attempts of retry.DefaultRetry are over in about 40 ms, and a cache may lag for longer",
 		Do:          "After a conflict read live, or requeue and come back later.",
 		FalseIf:     world.AProxyStripsTheRevision.Shows(`attempts with readings from the cache is 1`),
@@ -446,9 +450,9 @@ func TestOT6d_ACancelledRetryEndsAndTheContextSaysWhy(t *testing.T) {
 		})
 		table.Row("wait.ExponentialBackoffWithContext", "after the first conflict", attempts, lab.AnswerLine(err))
 		table.End()
-		l.Say("RetryOnConflict does not look at a context between two attempts, so it makes one more, and only that " +
-			"attempt's request comes back with the cancellation; the loop takes this for its own time being up, and " +
-			"then it returns the last conflict that it has seen.")
+		l.Say("RetryOnConflict does not look at a context between two attempts, so it makes one more. That attempt's " +
+			"request comes back with the cancellation. The loop takes it for its own time being up, and returns the last " +
+			"conflict that it has seen.")
 		l.Equal("the number of attempts of a loop that knows the context", attempts, 1)
 		l.Expect(errors.Is(err, context.Canceled), "a loop that knows the context returns the cancellation",
 			"it returned: %s", l.Describe(err))

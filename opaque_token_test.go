@@ -109,8 +109,8 @@ func TestOT3_ResourceVersionGenerationAndUIDMoveApart(t *testing.T) {
 		ID: "OT3", From: "D2 paragraph 1",
 		Says: "every write moves the resourceVersion, only a change of what the kind calls desired state moves " +
 			"generation, and nothing moves the uid",
-		Why: "take generation for resourceVersion and you miss every change of a ConfigMap; take it the other way " +
-			"round and you act on changes that don't concern you",
+		Why: "take generation for resourceVersion and you miss every change of a ConfigMap; the other way round you " +
+			"act on noise",
 		Do:      "Compare resourceVersion for \"written\", generation for \"wanted otherwise\", uid for \"the same object\".",
 		FalseIf: world.AProxyTouchesTheSpec.Shows(`what a label moves on a Deployment is rv gen`),
 		AlsoFalseIf: []world.World{
@@ -175,7 +175,8 @@ func TestOT3_ResourceVersionGenerationAndUIDMoveApart(t *testing.T) {
 			"for a finalizer counts, too, unless the generation is 0. ConfigMaps and Leases never count by themselves, " +
 			"but a create keeps the generation that it says:")
 		table = l.Table("generation of a", "ConfigMap", "Deployment")
-		created, relabeled, deleted := []any{"create that says 7"}, []any{"replace that says 9"}, []any{"delete, held by a finalizer"}
+		created, relabeled := []any{"create that says 7"}, []any{"replace that says 9"}
+		deleted := []any{"delete, held by a finalizer"}
 		for _, restored := range []struct {
 			kind  lab.Kind
 			grows [3]int64

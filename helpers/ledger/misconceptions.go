@@ -50,6 +50,8 @@ func misconceptions() []misconception {
 		{45, "every object has a generation", ""},
 		{46, "the status has a version of its own", ""},
 		{47, "200 means that it was stored", ""},
+		{48, "an update leaves my own copy as it is", ""},
+		{49, "metadata rides along with a status write", ""},
 		{50, "the same tool is the same owner of a field", ""},
 		{51, "a manager cannot conflict with its own name", ""},
 		{52, "force settles a conflict once; leaving a field out leaves it alone", ""},
@@ -78,5 +80,9 @@ func misconceptions() []misconception {
 			"it would take an aggregated apiserver with a fault of its own"},
 		{80, "restarting the client clears a conflict that the server causes",
 			"nobody has reported a way to make it happen with one apiserver and one etcd"},
+		{85, "a JSON patch removes my entry", ""},
+		{86, "server-side apply merges conditions by their type", ""},
+		{90, "read again, then report the generation that was read", ""},
+		{91, "Ready after my write means that my write is done", ""},
 	}
 }
