@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -216,4 +217,61 @@ var everyConditionIsRestamped = world.New("every condition gets the number of th
 			return observedOne.ReplaceAll(body, []byte(`"observedGeneration":2`))
 		},
 	})
+})
+
+func TestOT39c_GenerationsBeginAgainWithEachIncarnation(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT39c", From: "D2 paragraph 1; +",
+		Says: "generation counts within one incarnation: a number that you remember by name makes a new object look done " +
+			"before anybody has worked on it",
+		Why: "generation 1 of the new object is not greater than the 3 that you noted for the old one, so a " +
+			"controller skips it",
+		Do:      "Remember a generation together with the uid, never by name alone.",
+		FalseIf: generationsGoOn.Shows(`whether the new object looks done by name is false`),
+		AlsoFalseIf: []world.World{
+			world.UIDsBelongToNames.Shows(`whether the new object looks done by uid is true`),
+		},
+		Read: source.Decl("k8s.io/apiextensions-apiserver/pkg/registry/customresource",
+			"customResourceStrategy.PrepareForCreate"),
+		Answers: "#90",
+	}, func(l *lab.Lab) {
+		shelves := l.Of(l.CustomResource("status"))
+		handledByName, handledByUID := map[string]int64{}, map[types.UID]int64{}
+		table := l.Table("step", "size", "generation", "handled, by name", "handled, by uid")
+		row := func(step string) (byName, byUID bool) {
+			o := shelves.Peek("shelf")
+			byName = o.GetGeneration() <= handledByName["shelf"]
+			byUID = o.GetGeneration() <= handledByUID[o.GetUID()]
+			table.Row(step, lab.Field(o, "size"), o.GetGeneration(), byName, byUID)
+			return byName, byUID
+		}
+		shelves.Create("shelf", "size=1")
+		shelves.Set("shelf", "size=2")
+		shelves.Set("shelf", "size=3")
+		old := shelves.Get("shelf")
+		handledByName["shelf"], handledByUID[old.GetUID()] = old.GetGeneration(), old.GetGeneration()
+		row("the controller has worked on size 3")
+
+		shelves.Recreate("shelf", "size=9")
+		byName, byUID := row("deleted and created again, with size 9")
+		table.End()
+		l.Equal("the generation that was noted down", old.GetGeneration(), 3)
+		l.Equal("whether the new object looks done by name", byName, true)
+		l.Equal("whether the new object looks done by uid", byUID, false)
+	})
+}
+
+var firstGeneration = regexp.MustCompile(`"generation":1\b`)
+
+// generationsGoOn has an object that is created with size 9 go on from the generation of the one before.
+var generationsGoOn = world.New("the generation of a name goes on after its deletion", func(l *lab.Lab) {
+	isRecreate := func(r *wire.Request) bool {
+		return r.Method == wire.Txn && len(r.Compare) == 1 && r.Compare[0].Value == 0
+	}
+	l.Wire.Add(wire.AlterTxn(isRecreate, "generation went on", func(txn *pb.TxnRequest) {
+		put := txn.Success[0].GetRequestPut()
+		if put != nil && bytes.Contains(put.Value, []byte(`"size":9`)) {
+			put.Value = firstGeneration.ReplaceAll(put.Value, []byte(`"generation":4`))
+		}
+	}))
 })

@@ -3,6 +3,7 @@ package modrev
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	applycore "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -118,6 +120,88 @@ var answersEchoTheStatus = world.New("the server answers with the status that wa
 			answer["status"] = sent["status"]
 			echo, _ := json.Marshal(answer) // it was JSON before
 			return echo
+		},
+	})
+})
+
+func TestOT32b_WhatATypedClientReadDoesNotSayItsKind(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT32b", From: "+",
+		Says: "an object that a typed client read or created does not say its kind, so an owner reference built " +
+			"from it is refused",
+		Why: "the decoder empties apiVersion and kind of what it decodes into a Go type, even where you had set " +
+			"them",
+		Do:      "Take the kind from the scheme, as SetControllerReference does.",
+		FalseIf: kindsAreFilledIn.Shows(`the child with a reference from TypeMeta was accepted`),
+		AlsoFalseIf: []world.World{
+			referencesAreLost.Shows(`the kind in the reference from the scheme is nothing`),
+		},
+		Read: source.Decl("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "SetControllerReference"),
+	}, func(l *lab.Lab) {
+		api := l.Controller()
+		table := l.Table("after", "apiVersion and kind on your object")
+		mine := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: "shelf"}}
+		mine.APIVersion, mine.Kind = "v1", "ConfigMap"
+		kind := func() string { return cmp.Or(strings.TrimSpace(mine.APIVersion+" "+mine.Kind), "nothing") }
+		table.Row("you set them", kind())
+		require.NoError(l, api.Create(l.Context(), mine), "creating the shelf")
+		table.Row("client.Create", kind())
+		l.Equal("the kind on your object after a create", kind(), "nothing")
+		mine = readConfigMap(l, api, "shelf")
+		table.Row("client.Get", kind())
+		l.Equal("the kind on your object after a get", kind(), "nothing")
+		typed, err := l.Typed().CoreV1().ConfigMaps(l.Namespace).Get(l.Context(), "shelf", metav1.GetOptions{})
+		require.NoError(l, err, "reading the shelf with client-go")
+		mine = typed
+		table.Row("client-go's typed Get", kind())
+		table.End()
+		l.Equal("the kind on your object after client-go's get", kind(), "nothing")
+
+		child := func(name string) *corev1.ConfigMap {
+			return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: name}}
+		}
+		byHand := child("by-hand")
+		byHand.OwnerReferences = []metav1.OwnerReference{
+			{APIVersion: mine.APIVersion, Kind: mine.Kind, Name: mine.Name, UID: mine.UID},
+		}
+		refusal := l.Refused(api.Create(l.Context(), byHand), "the child with a reference from TypeMeta", lab.Refusal{
+			Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
+			Says: "metadata.ownerReferences[0].kind: Required value: must not be empty",
+		})
+		byScheme := child("by-scheme")
+		require.NoError(l, controllerutil.SetControllerReference(mine, byScheme, scheme.Scheme), "setting the reference")
+		l.Accepted(api.Create(l.Context(), byScheme), "the child with a reference from the scheme")
+		owners, stored := l.Peek("by-scheme").GetOwnerReferences(), "nothing"
+		if len(owners) == 1 {
+			stored = owners[0].Kind
+		}
+		l.Equal("the kind in the reference from the scheme", stored, "ConfigMap")
+		l.Say("A child with an owner reference of mine.APIVersion and mine.Kind is refused: %s", refusal.Message)
+	})
+}
+
+// kindsAreFilledIn completes the owner references of what is created.
+var kindsAreFilledIn = world.New("a proxy fills in the kind of an owner reference", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPost }, Note: "the kind was filled in",
+		Request: func(_ *http.Request, body []byte) []byte {
+			return bytes.Replace(body, []byte(`"apiVersion":"","kind":""`), []byte(`"apiVersion":"v1","kind":"ConfigMap"`), 1)
+		},
+	})
+})
+
+// referencesAreLost takes complete owner references out of what is created.
+var referencesAreLost = world.New("a proxy takes complete owner references out of creates", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPost }, Note: "without its owner",
+		Request: func(_ *http.Request, body []byte) []byte {
+			var o lab.Object
+			if o.UnmarshalJSON(body) != nil || len(o.GetOwnerReferences()) == 0 || o.GetOwnerReferences()[0].Kind == "" {
+				return body
+			}
+			o.SetOwnerReferences(nil)
+			orphan, _ := o.MarshalJSON() // it was JSON before
+			return orphan
 		},
 	})
 })
@@ -340,6 +424,53 @@ var readingsKeepTheChange = world.New("a reading keeps what you have changed on 
 			return bytes.Replace(body, []byte(`"color":"red"`), []byte(`"color":"green"`), 1)
 		},
 	})
+})
+
+func TestOT36b_AnObjectFromACacheIsNotYours(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT36b", From: "+",
+		Says: "client-go's listers hand out the cache's own objects: change one in place, and the cache shows a state that " +
+			"was never stored",
+		Why: "every other reader of the cache decides on your change, and your own diff against the cache finds nothing " +
+			"to write",
+		Do:      "Deep-copy what you read from a cache before you change it.",
+		FalseIf: cachesHandOutCopies.Shows(`color in the cache after a change in place is red`),
+		AlsoFalseIf: []world.World{
+			world.EtcdKeepsTheOldValue.Shows(`color in the cache after another's write is red`),
+		},
+		Read: source.Decl("k8s.io/client-go/tools/cache", "(*genericNamespaceLister).Get"),
+	}, func(l *lab.Lab) {
+		table := l.Table("step", "in the cache", "token in the cache", "stored")
+		created := l.Create("shelf", "color=red")
+		cache := l.As("controller").Informer()
+		row := func(step string) {
+			held := cache.Get("shelf")
+			table.Row(step, lab.Fields(held, "color", "size"), held.GetResourceVersion(),
+				lab.Fields(l.Peek("shelf"), "color", "size"))
+		}
+		row("the cache has the object")
+
+		mine := cache.Shared("shelf")
+		require.NoError(l, unstructured.SetNestedField(mine.Object, "green", "data", "color"), "changing it in place")
+		row("you set color=green on what the lister gave you")
+		l.Equal("the color in the cache after a change in place", lab.Field(cache.Get("shelf"), "color"), "green")
+		l.Stored(created, "color=red")
+		patch, err := client.MergeFrom(cache.Get("shelf")).Data(mine)
+		require.NoError(l, err, "computing the patch")
+		l.Equal("the patch from the cache to what you want", string(patch), "{}")
+
+		cache.WaitFor(l.Rival().Set("shelf", "size=3", "color=blue").GetResourceVersion())
+		row("a rival sets color=blue, size=3")
+		table.End()
+		l.Equal("the color in the cache after another's write", lab.Field(cache.Get("shelf"), "color"), "blue")
+		l.Say("In the second row the patch between the cache and what you want is %s: nothing would be written. The next "+
+			"event puts another object into the cache, and your change is gone without a trace.", patch)
+	})
+}
+
+// cachesHandOutCopies has the lister of an informer give copies.
+var cachesHandOutCopies = world.New("an informer's lister hands out copies", func(l *lab.Lab) {
+	lab.CopyHook.Bend(l, true)
 })
 
 func TestOT28_CreateOrUpdateReportsTheRaceItLost(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"modrev/helpers/lab"
@@ -28,7 +29,7 @@ func TestOT37_AJSONPatchRemovesAnIndexAndNotYourEntry(t *testing.T) {
 		FalseIf: removesAreTested.Shows(`ann's patch after hers has gone was refused: 422 Invalid`),
 		AlsoFalseIf: []world.World{
 			testsAreDropped.Shows(`ann's patch with a test was accepted`),
-			world.EtcdIgnoresTheCompare.Shows(`the finalizers after the race is b$`),
+			world.EtcdIgnoresTheCompareOf("raced").Shows(`the finalizers after the race is b$`),
 		},
 		Read:    source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "(*jsonPatcher).applyJSPatch"),
 		Answers: "#5 #85",
@@ -42,7 +43,7 @@ func TestOT37_AJSONPatchRemovesAnIndexAndNotYourEntry(t *testing.T) {
 			o.SetFinalizers([]string{"modrev.example/a", "modrev.example/b"})
 			o = l.CreateObject(o)
 			if gone {
-				l.Rival().Patch(name, types.MergePatchType, `{"metadata":{"finalizers":["modrev.example/b"]}}`)
+				takeAAway(l, name)
 			}
 			return o
 		}
@@ -60,8 +61,8 @@ func TestOT37_AJSONPatchRemovesAnIndexAndNotYourEntry(t *testing.T) {
 
 		shared("terminating", true)
 		l.Delete("terminating")
-		l.Accepted(patch("remove /0, the object is being deleted", "terminating", remove),
-			"ann's patch of a terminating object")
+		err := patch("remove /0, the object is being deleted", "terminating", remove)
+		l.Accepted(err, "ann's patch of a terminating object")
 		l.Equal("the finalizers after it", finalizersOf(l, "terminating"), "the object is gone")
 
 		shared("tested", true)
@@ -70,19 +71,16 @@ func TestOT37_AJSONPatchRemovesAnIndexAndNotYourEntry(t *testing.T) {
 		l.Refused(patch("resourceVersion, remove /0", "with-token", fmt.Sprintf(token, read.GetResourceVersion())+","+remove),
 			"ann's patch with a token", lab.Stale(read))
 		shared("outside", true)
-		l.Refused(patch("remove /1", "outside", strings.Replace(remove, "/0", "/1", 1)),
-			"a patch of an index that is gone", invalid)
+		err = patch("remove /1", "outside", strings.Replace(remove, "/0", "/1", 1))
+		l.Refused(err, "a patch of an index that is gone", invalid)
 
 		raced := shared("raced", false)
 		l.Settle(raced)
-		var err error
 		sent := l.Record(func() {
 			err = l.Race(l.Key(raced), func() error {
 				_, err := l.TryPatch("raced", types.JSONPatchType, "["+remove+"]")
 				return err
-			}, func() {
-				l.Rival().Patch("raced", types.MergePatchType, `{"metadata":{"finalizers":["modrev.example/b"]}}`)
-			})
+			}, func() { takeAAway(l, "raced") })
 		})
 		table.Row("remove /0, the removal comes in between", lab.AnswerLine(err), finalizersOf(l, "raced"))
 
@@ -91,14 +89,17 @@ func TestOT37_AJSONPatchRemovesAnIndexAndNotYourEntry(t *testing.T) {
 			`{"metadata":{"$deleteFromPrimitiveList/finalizers":["modrev.example/a"]}}`)
 		table.Row("a strategic merge patch that names a", lab.AnswerLine(byValue), finalizersOf(l, "by-value"))
 		table.End()
-		l.Accepted(err, "the raced patch")
 		l.Equal("the finalizers after the race", finalizersOf(l, "raced"), "none")
 		l.Equal("the number of transactions of both", sent.Count(wire.Txn), 3)
-		l.Accepted(byValue, "the strategic merge patch")
 		l.Equal("the finalizers after the strategic merge patch", finalizersOf(l, "by-value"), "b")
 		l.Say("RetryOnConflict does not repeat the 422 of a failed test (CF7). Custom resources know no strategic merge " +
 			"patches: there take the test or the token.")
 	})
+}
+
+// takeAAway has a rival leave only the finalizer b.
+func takeAAway(l *lab.Lab, name string) {
+	l.Rival().Patch(name, types.MergePatchType, `{"metadata":{"finalizers":["modrev.example/b"]}}`)
 }
 
 // finalizersOf are the finalizers of a ConfigMap as a table shows them.
@@ -242,6 +243,83 @@ var bobSendsMergePatches = world.New("bob's applies to keyed lists are sent as m
 		Request: func(q *http.Request, body []byte) []byte {
 			q.Header.Set("Content-Type", string(types.MergePatchType))
 			q.URL.RawQuery = ""
+			return body
+		},
+	})
+})
+
+func TestOT38b_TheKeyOfAListDependsOnThePatch(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT38b", From: "+",
+		Says: "a strategic merge patch knows a container's ports by number alone, apply by number and protocol: the same " +
+			"entry replaces one or joins it",
+		Why: "each way of patching has merge keys of its own: an entry found by less than you think takes another's " +
+			"place",
+		Do:      "Look up the merge key of a list before you patch it.",
+		FalseIf: strategicIsApply.Shows(`the ports after a strategic merge patch is 53/TCP, 53/UDP`),
+		AlsoFalseIf: []world.World{
+			world.PatchesAreSentAs("deployments", "apply", "strategic merge patch", types.StrategicMergePatchType).
+				Shows(`the ports after an apply is 53/UDP`),
+		},
+		Read:    source.Decl("k8s.io/apimachinery/pkg/util/strategicpatch", "StrategicMergeMapPatch"),
+		Answers: "#86",
+	}, func(l *lab.Lab) {
+		table := l.Table("53/TCP is there, 53/UDP is sent", "answer", "ports then")
+		send := func(format types.PatchType, name, what string) string {
+			shelf := l.Of(lab.Deployment).New(name)
+			setPorts(l, shelf, "TCP")
+			shelf = l.Of(lab.Deployment).CreateObject(shelf)
+			body, options := portsPatch("UDP"), metav1.PatchOptions{FieldManager: "bob"}
+			_, err := l.As("bob").Of(lab.Deployment).TryPatchWith(name, format, body, options)
+			stored := portsOf(l.Of(lab.Deployment).Peek(name))
+			table.Row(what, lab.AnswerLine(err), stored)
+			l.Accepted(err, "the "+what)
+			return stored
+		}
+		l.Equal("the ports after a strategic merge patch",
+			send(types.StrategicMergePatchType, "strategic", "strategic merge patch"), "53/UDP")
+		l.Equal("the ports after an apply", send(types.ApplyPatchType, "applied", "apply"), "53/TCP, 53/UDP")
+		table.End()
+		l.Say("The keys stand in the API's Go types and in its OpenAPI: patchMergeKey=containerPort for the one, " +
+			"listMapKey=containerPort and listMapKey=protocol for the other.")
+	})
+}
+
+// setPorts gives the container of a Deployment one port.
+func setPorts(l *lab.Lab, o *lab.Object, protocol string) {
+	var patch lab.Object
+	if err := json.Unmarshal([]byte(portsPatch(protocol)), &patch.Object); err != nil {
+		l.Stuck("reading the ports", err)
+	}
+	o.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"] =
+		patch.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"]
+}
+
+// portsPatch is a patch of a Deployment that names one port of its container.
+func portsPatch(protocol string) string {
+	return fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","spec":{"template":{"spec":{"containers":[`+
+		`{"name":"c","image":"registry.example/shelf:1","ports":[{"containerPort":53,"protocol":%q}]}]}}}}`, protocol)
+}
+
+// portsOf are the ports of the container of a Deployment, in order.
+func portsOf(o *lab.Object) string {
+	containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+	ports, _, _ := unstructured.NestedSlice(containers[0].(map[string]any), "ports")
+	var out []string
+	for _, port := range ports {
+		port := port.(map[string]any)
+		out = append(out, fmt.Sprintf("%v/%v", port["containerPort"], port["protocol"]))
+	}
+	return strings.Join(out, ", ")
+}
+
+// strategicIsApply sends strategic merge patches as applies.
+var strategicIsApply = world.New("bob's strategic merge patches are sent as applies", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Format == "strategic merge patch" }, Note: "sent as an apply",
+		Request: func(q *http.Request, body []byte) []byte {
+			q.Header.Set("Content-Type", string(types.ApplyPatchType))
+			q.URL.RawQuery = "fieldManager=bob"
 			return body
 		},
 	})

@@ -174,34 +174,39 @@ func TestOT3_ResourceVersionGenerationAndUIDMoveApart(t *testing.T) {
 		l.Say("The uid never moved. A Deployment counts its annotations among the desired state. A deletion that waits " +
 			"for a finalizer counts, too, unless the generation is 0. ConfigMaps and Leases never count by themselves, " +
 			"but a create keeps the generation that it says:")
-		table = l.Table("generation of a", "ConfigMap", "Deployment")
-		created, relabeled := []any{"create that says 7"}, []any{"replace that says 9"}
-		deleted := []any{"delete, held by a finalizer"}
-		for _, restored := range []struct {
-			kind  lab.Kind
-			grows [3]int64
-		}{{lab.ConfigMap, [3]int64{7, 7, 8}}, {lab.Deployment, [3]int64{1, 1, 2}}} {
-			shelves, of := l.Of(restored.kind), "the generation of a "+restored.kind.Kind
-			o := shelves.New("restored")
-			o.SetGeneration(7)
-			o.SetFinalizers([]string{"modrev.example/hold"})
-			o = shelves.CreateObject(o)
-			created = append(created, o.GetGeneration())
-			l.Equal(of+" that was created with 7", o.GetGeneration(), restored.grows[0])
-			o.SetGeneration(9)
-			o = shelves.Replace(o, "metadata.labels.a=b")
-			relabeled = append(relabeled, o.GetGeneration())
-			l.Equal(of+" that was replaced with 9", o.GetGeneration(), restored.grows[1])
-			shelves.Delete("restored")
-			o = shelves.Peek("restored")
-			deleted = append(deleted, o.GetGeneration())
-			l.Equal(of+" with 7 that is being deleted", o.GetGeneration(), restored.grows[2])
-		}
-		table.Row(created...)
-		table.Row(relabeled...)
-		table.Row(deleted...)
-		table.End()
+		showKeptGenerations(l)
 	})
+}
+
+// showKeptGenerations shows what becomes of a generation that a client sends.
+func showKeptGenerations(l *lab.Lab) {
+	table := l.Table("generation of a", "ConfigMap", "Deployment")
+	created, relabeled := []any{"create that says 7"}, []any{"replace that says 9"}
+	deleted := []any{"delete, held by a finalizer"}
+	for _, restored := range []struct {
+		kind  lab.Kind
+		grows [3]int64
+	}{{lab.ConfigMap, [3]int64{7, 7, 8}}, {lab.Deployment, [3]int64{1, 1, 2}}} {
+		shelves, of := l.Of(restored.kind), "the generation of a "+restored.kind.Kind
+		o := shelves.New("restored")
+		o.SetGeneration(7)
+		o.SetFinalizers([]string{"modrev.example/hold"})
+		o = shelves.CreateObject(o)
+		created = append(created, o.GetGeneration())
+		l.Equal(of+" that was created with 7", o.GetGeneration(), restored.grows[0])
+		o.SetGeneration(9)
+		o = shelves.Replace(o, "metadata.labels.a=b")
+		relabeled = append(relabeled, o.GetGeneration())
+		l.Equal(of+" that was replaced with 9", o.GetGeneration(), restored.grows[1])
+		shelves.Delete("restored")
+		o = shelves.Peek("restored")
+		deleted = append(deleted, o.GetGeneration())
+		l.Equal(of+" with 7 that is being deleted", o.GetGeneration(), restored.grows[2])
+	}
+	table.Row(created...)
+	table.Row(relabeled...)
+	table.Row(deleted...)
+	table.End()
 }
 
 // shelfEdit is one way to change an object named shelf. field is a part of what its kind calls desired state.
