@@ -30,8 +30,8 @@ import (
 func TestOT13_TheDefinitionSaysWhetherStatusHasADoorOfItsOwn(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT13", From: "D2 paragraph 4",
-		Says: "where the definition has a status subresource, a replace of the object ignores status and one of /status " +
-			"ignores everything else",
+		Says: "where a custom resource's definition has a status subresource, a replace of the object ignores " +
+			"status and one of /status ignores everything else",
 		Why: "200 does not mean that all you sent was stored; without the subresource every report moves " +
 			"generation, like a new order",
 		Do:      "Write spec and metadata through the object, and status through /status.",
@@ -168,6 +168,7 @@ func TestOT33_WhatElseAStatusWriteStoresIsUpToTheKind(t *testing.T) {
 		FalseIf: metadataRidesAlong.Shows(`what the /status of a Pod takes is label, annotation, finalizer, owner, status`),
 		AlsoFalseIf: []world.World{
 			world.StatusGoesToTheObject.Shows(`what the /status of a Pod takes is label, annotation, finalizer, owner, spec$`),
+			statusHasNoDoor.Shows(`what the object itself does with the status of a Pod is takes it`),
 		},
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/registry/customresource", "statusStrategy.PrepareForUpdate"),
 		Answers: "#47 #49",
@@ -175,7 +176,7 @@ func TestOT33_WhatElseAStatusWriteStoresIsUpToTheKind(t *testing.T) {
 		const allOfMetadata = "label, annotation, finalizer, owner, status"
 		condition := `{"status":{"conditions":[{"type":"Painted","status":"True","reason":"R","message":"m",` +
 			`"lastTransitionTime":"2020-01-01T00:00:00Z"}]}}`
-		table := l.Table("kind", "/status takes", "and ignores")
+		table := l.Table("kind", "/status takes", "and ignores", "the object and status")
 		for _, k := range []struct {
 			kind  string
 			of    lab.Kind
@@ -214,7 +215,11 @@ func TestOT33_WhatElseAStatusWriteStoresIsUpToTheKind(t *testing.T) {
 					ignores = append(ignores, part.name)
 				}
 			}
-			table.Row(k.kind, strings.Join(takes, ", "), strings.Join(ignores, ", "))
+			before := objects.Peek(name)
+			objects.Patch(name, types.MergePatchType, strings.Replace(condition, "Painted", "Sold", 1))
+			main := map[bool]string{true: "takes it", false: "ignores it"}[number(objects.Peek(name)) != number(before)]
+			table.Row(k.kind, strings.Join(takes, ", "), strings.Join(ignores, ", "), main)
+			l.Equal("what the object itself does with the status of a "+k.kind, main, "ignores it")
 			l.Equal("what the /status of a "+k.kind+" takes", strings.Join(takes, ", "), k.takes)
 			if k.of.Cluster {
 				objects.Patch(name, types.MergePatchType, `{"metadata":{"finalizers":null,"ownerReferences":null}}`)
@@ -227,6 +232,20 @@ func TestOT33_WhatElseAStatusWriteStoresIsUpToTheKind(t *testing.T) {
 		l.Say("Each part was sent alone, as a merge patch, and answered with 200. Where it is ignored nothing was written.")
 	})
 }
+
+// statusHasNoDoor sends to /status what is a status and meant for the object.
+var statusHasNoDoor = world.New("the object itself takes a status as well", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPatch && !strings.HasSuffix(c.Path, "/status") },
+		Note: "sent to /status",
+		Request: func(q *http.Request, body []byte) []byte {
+			if bytes.HasPrefix(body, []byte(`{"status"`)) {
+				q.URL.Path += "/status"
+			}
+			return body
+		},
+	})
+})
 
 // sampleKind is one of the lab's kinds by its name.
 func sampleKind(name string) lab.Kind {
