@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -34,7 +33,7 @@ func TestCF8e_ADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
 		Read:    source.Decl(registryStore, "markAsDeleting"),
 		Answers: "#39 #40 #41",
 	}, func(l *lab.Lab) {
-		shelf := createHeld(l, "shelf")
+		shelf := createHeld(l.Client, "shelf", "color=red")
 		table := l.Table("step", "answer", "version in etcd after it")
 		note := func(step string) {
 			version := "(gone)"
@@ -75,17 +74,15 @@ func TestCF8e_ADeleteOfAnObjectWithAFinalizerIsAnUpdate(t *testing.T) {
 
 // createHeld creates an object with one finalizer. A delete then only marks it, until somebody takes the finalizer
 // away; there is no controller here that would.
-func createHeld(l *lab.Lab, name string) *lab.Object {
-	o := l.New(name, "color=red")
+func createHeld(c *lab.Client, name string, fields ...string) *lab.Object {
+	o := c.New(name, fields...)
 	o.SetFinalizers([]string{"modrev.example/hold"})
-	o, err := l.TryCreateObject(o)
-	require.NoError(l, err, "creating %s", name)
-	return o
+	return c.CreateObject(o)
 }
 
 // createMarked creates such an object and deletes it.
 func createMarked(l *lab.Lab, name string) *lab.Object {
-	createHeld(l, name)
+	createHeld(l.Client, name, "color=red")
 	l.Delete(name)
 	return l.Get(name)
 }

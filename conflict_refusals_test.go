@@ -59,7 +59,7 @@ func TestCF8_AConflictHasSeveralFaces(t *testing.T) {
 		shelf := l.Create("shelf", "color=red")
 		_, err := l.TryCreate("shelf")
 		show("create of a name in use", err)
-		createHeld(l, "going")
+		createHeld(l.Client, "going", "color=red")
 		l.Delete("going")
 		_, err = l.TryCreate("going")
 		show("create of a name being set free", err)

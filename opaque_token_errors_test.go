@@ -153,7 +153,7 @@ func refusalsOfManyKinds(l *lab.Lab, shelf, gone *lab.Object) {
 func facesOfConflict(l *lab.Lab, moved, gone *lab.Object) {
 	old := l.Create("again", "color=red")
 	l.Settle(l.Recreate("again", "color=white"))
-	createHeld(l, "leaving")
+	createHeld(l.Client, "leaving", "color=red")
 	l.Delete("leaving")
 	_, err := l.Rival().TryApply("owned", "rival", false, "color=red")
 	require.NoError(l, err, "the rival's apply")

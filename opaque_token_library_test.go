@@ -39,9 +39,10 @@ func TestOT32_AWriteDecodesTheAnswerIntoYourObject(t *testing.T) {
 		FalseIf: answersEchoTheStatus.Shows(`status.phase on your copy after Update is Done`),
 		AlsoFalseIf: []world.World{
 			world.StoredInAnotherEncoding.Shows(`resourceVersion after Status\(\).Update is a new one`),
+			metadataRidesAlong.Shows(`metadata.labels.room=hall is stored`),
 		},
 		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "(*unstructuredClient).Update"),
-		Answers: "#47 #48",
+		Answers: "#47 #48 #49",
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource("status")
 		shelves, api := l.Of(kind), l.Controller(kind)
@@ -82,9 +83,11 @@ func TestOT32_AWriteDecodesTheAnswerIntoYourObject(t *testing.T) {
 			mine.SetResourceVersion(sent.GetResourceVersion())
 			return err
 		}), "the update of a deep copy")
+		mine.SetLabels(map[string]string{"room": "hall"})
 		l.Accepted(step("… then Status().Update", func() error { return api.Status().Update(l.Context(), mine) }),
 			"the status update after it")
-		l.Stored(mine, "size=4", "status.phase=Done")
+		l.Stored(mine, "size=4", "status.phase=Done", "-metadata.labels.room")
+		l.Equal("the labels on your copy after Status().Update", len(mine.GetLabels()), 0)
 
 		l.Rival().Of(kind).Set("shelf", "color=blue")
 		*mine = *lab.With(mine, "size=5", "status.phase=Open")
@@ -92,7 +95,8 @@ func TestOT32_AWriteDecodesTheAnswerIntoYourObject(t *testing.T) {
 		table.End()
 		l.Refused(err, "an update with a stale token", lab.Stale(mine))
 		l.Equal("status.phase on your copy after a refusal", lab.Field(mine, "status.phase"), "Open")
-		l.Say("Only a refusal leaves your copy as it was. client-go's typed clients return the answer as another object.")
+		l.Say("Only a refusal leaves your copy as it was. A label that you set before the last Status().Update is gone from your " +
+			"copy, too: a custom resource's /status takes no metadata (OT100). client-go's typed clients return the answer as another object.")
 	})
 }
 

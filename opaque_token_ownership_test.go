@@ -2,7 +2,6 @@
 package modrev
 
 import (
-	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -258,87 +257,6 @@ var everythingIsV2 = world.New("a proxy sends every patch to one version", func(
 		When: func(c *wire.Call) bool { return c.Verb == http.MethodPatch }, Note: "sent to v2",
 		Request: func(q *http.Request, body []byte) []byte {
 			q.URL.Path = strings.Replace(q.URL.Path, "/autoscaling/v1/", "/autoscaling/v2/", 1)
-			return body
-		},
-	})
-})
-
-func TestOT10c_AStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT10c", From: "D2 paragraph 3",
-		Says: "a stale resourceVersion in an applied object is refused with the standard conflict and without a cause, " +
-			"forced or not",
-		Why: "force settles who owns a field; the token says whether the object is still the one that you read " +
-			"(OT25b: once it is gone)",
-		Do:      "Leave resourceVersion out of what you apply, unless you mean it.",
-		FalseIf: world.ForceOverridesTheToken.Shows(`the forced apply with a stale token was accepted`),
-		AlsoFalseIf: []world.World{
-			world.ClientDropsTheToken.Shows(`the apply with a stale token was accepted`),
-			world.RefusalsLoseTheirCauses.Shows(`with a stale token was refused: 409 Conflict: Apply failed`),
-			strictnessIsDropped.Shows(`the strict merge patch of an unknown field with a stale token was refused: 409 Conflict`),
-		},
-		Read:    source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
-		Answers: "#21",
-	}, func(l *lab.Lab) {
-		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
-		stale := l.Create("shelf", "color=red")
-		current := l.Rival().Set("shelf", "size=3")
-		tokens := map[string]string{"stale": stale.GetResourceVersion(), "current": current.GetResourceVersion()}
-		table := l.Table("ann applies", "with token", "answer", "causes")
-		apply := func(what, token string, force bool) error {
-			field, value, _ := strings.Cut(what, "=")
-			shelf := applycore.ConfigMap("shelf", l.Namespace).
-				WithData(map[string]string{field: value}).WithResourceVersion(tokens[token])
-			_, err := configMaps.Apply(l.Context(), shelf, metav1.ApplyOptions{FieldManager: "ann", Force: force})
-			if force {
-				what += ", forced"
-			}
-			table.Row(what, token, lab.AnswerLine(err), causesOf(err))
-			return err
-		}
-
-		l.Refused(apply("place=hall", "stale", false), "the apply with a stale token", lab.Stale(stale))
-		l.Refused(apply("color=green", "stale", false), "the apply of another's field with a stale token",
-			owned(".data.color"))
-		l.Refused(apply("color=green", "stale", true), "the forced apply with a stale token", lab.Stale(stale))
-		l.Accepted(apply("color=green", "current", true), "the forced apply with the current token")
-
-		unknown := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"resourceVersion":%q},"colour":"green"}`,
-			stale.GetResourceVersion())
-		_, err := l.As("ann").TryPatchWith("shelf", types.ApplyPatchType, unknown, metav1.PatchOptions{FieldManager: "ann"})
-		table.Row("colour=green, which no schema has", "stale", lab.AnswerLine(err), causesOf(err))
-		l.Refused(err, "the apply of an unknown field with a stale token",
-			lab.Refusal{Code: http.StatusInternalServerError, Says: ".colour: field not declared in schema"})
-		strict := metav1.PatchOptions{FieldValidation: "Strict"}
-		_, err = l.As("ann").TryPatchWith("shelf", types.MergePatchType, unknown, strict)
-		table.Row("(a merge patch, strict) colour=green", "stale", lab.AnswerLine(err), causesOf(err))
-		l.Refused(err, "the strict merge patch of an unknown field with a stale token",
-			lab.Refusal{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
-				Says: `unknown field "colour"`})
-		table.End()
-		l.Stored(stale, "color=green", "size=3", "-place")
-		l.Say("color was the writer's, place nobody's. The schema, strict decoding and the owners of the fields come " +
-			"before the token, so a stale apply may be refused for another reason.")
-	})
-}
-
-// causesOf are the types of the causes of a refusal as a table shows them.
-func causesOf(err error) string {
-	var types []string
-	for _, cause := range lab.Causes(err) {
-		types = append(types, string(cause.Type))
-	}
-	return cmp.Or(strings.Join(types, ", "), "none")
-}
-
-// strictnessIsDropped takes the parameter out that has unknown fields refused.
-var strictnessIsDropped = world.New("a proxy strips the fieldValidation parameter from patches", func(l *lab.Lab) {
-	l.Wire.AddHTTP(&wire.HTTPRule{
-		When: func(c *wire.Call) bool { return c.Query.Get("fieldValidation") != "" }, Note: "no longer strict",
-		Request: func(q *http.Request, body []byte) []byte {
-			query := q.URL.Query()
-			query.Del("fieldValidation")
-			q.URL.RawQuery = query.Encode()
 			return body
 		},
 	})

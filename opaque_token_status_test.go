@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -156,101 +155,6 @@ func servedAt(path string) (kind lab.Kind, name string) {
 	}
 	kind.Resource = parts[0]
 	return kind, parts[1]
-}
-
-func TestOT33_WhatElseAStatusWriteStoresIsUpToTheKind(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT33", From: "D2 paragraph 4; +",
-		Says: "spec never rides along with a status write, but metadata does for some kinds: of a custom resource " +
-			"nothing, of a Deployment all but labels",
-		Why:     "set a label, call Status().Update, get 200: of a custom resource, the label is not stored",
-		Do:      "Write labels, annotations and finalizers through the object itself.",
-		FalseIf: metadataRidesAlong.Shows(`what the /status of a Pod takes is label, annotation, finalizer, owner, status`),
-		AlsoFalseIf: []world.World{
-			world.StatusGoesToTheObject.Shows(`what the /status of a Pod takes is label, annotation, finalizer, owner, spec$`),
-			statusHasNoDoor.Shows(`what the object itself does with the status of a Pod is takes it`),
-		},
-		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/registry/customresource", "statusStrategy.PrepareForUpdate"),
-		Answers: "#47 #49",
-	}, func(l *lab.Lab) {
-		const allOfMetadata = "label, annotation, finalizer, owner, status"
-		condition := `{"status":{"conditions":[{"type":"Painted","status":"True","reason":"R","message":"m",` +
-			`"lastTransitionTime":"2020-01-01T00:00:00Z"}]}}`
-		table := l.Table("kind", "/status takes", "and ignores", "the object and status")
-		for _, k := range []struct {
-			kind  string
-			of    lab.Kind
-			spec  string // a change of its spec
-			takes string
-		}{
-			{"Pod", lab.Pod, `{"activeDeadlineSeconds":60}`, "label, annotation, finalizer, status"},
-			{"Deployment", lab.Deployment, `{"minReadySeconds":60}`, "annotation, finalizer, owner, status"},
-			{"Job", sampleKind("Job"), `{"activeDeadlineSeconds":60}`, allOfMetadata},
-			{"Service", sampleKind("Service"), `{"publishNotReadyAddresses":true}`, allOfMetadata},
-			{"Node", sampleKind("Node"), `{"unschedulable":true}`, allOfMetadata},
-			{"Namespace", lab.Namespace, `{"finalizers":["modrev.example/hold"]}`, allOfMetadata},
-			{"custom resource", l.CustomResource("status"), `{"size":60}`, "status"},
-		} {
-			name := l.Namespace // of its own, where the kind knows no namespaces
-			objects := l.Of(k.of)
-			if k.kind != "Namespace" {
-				objects.Create(name)
-			}
-			var takes, ignores []string
-			for _, part := range []struct{ name, body, path string }{
-				{"label", `{"metadata":{"labels":{"room":"hall"}}}`, "labels.room"},
-				{"annotation", `{"metadata":{"annotations":{"room":"hall"}}}`, "annotations.room"},
-				{"finalizer", `{"metadata":{"finalizers":["modrev.example/hold"]}}`, "finalizers"},
-				{"owner", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"a","uid":"u"}]}}`,
-					"ownerReferences"},
-				{"spec", `{"spec":` + k.spec + `}`, ""},
-				{"status", condition, ""},
-			} {
-				before := objects.Peek(name)
-				_, err := objects.Sub("status").TryPatch(name, types.MergePatchType, part.body)
-				require.NoError(l, err, "patching the "+part.name+" of a "+k.kind+" through /status")
-				if after := objects.Peek(name); after.GetResourceVersion() != before.GetResourceVersion() {
-					takes = append(takes, part.name)
-				} else {
-					ignores = append(ignores, part.name)
-				}
-			}
-			before := objects.Peek(name)
-			objects.Patch(name, types.MergePatchType, strings.Replace(condition, "Painted", "Sold", 1))
-			main := map[bool]string{true: "takes it", false: "ignores it"}[number(objects.Peek(name)) != number(before)]
-			table.Row(k.kind, strings.Join(takes, ", "), strings.Join(ignores, ", "), main)
-			l.Equal("what the object itself does with the status of a "+k.kind, main, "ignores it")
-			l.Equal("what the /status of a "+k.kind+" takes", strings.Join(takes, ", "), k.takes)
-			if k.of.Cluster {
-				objects.Patch(name, types.MergePatchType, `{"metadata":{"finalizers":null,"ownerReferences":null}}`)
-			}
-			if k.kind == "Node" {
-				objects.Delete(name)
-			}
-		}
-		table.End()
-		l.Say("Each part was sent alone, as a merge patch, and answered with 200. Where it is ignored nothing was written.")
-	})
-}
-
-// statusHasNoDoor sends to /status what is a status and meant for the object.
-var statusHasNoDoor = world.New("the object itself takes a status as well", func(l *lab.Lab) {
-	l.Wire.AddHTTP(&wire.HTTPRule{
-		When: func(c *wire.Call) bool { return c.Verb == http.MethodPatch && !strings.HasSuffix(c.Path, "/status") },
-		Note: "sent to /status",
-		Request: func(q *http.Request, body []byte) []byte {
-			if bytes.HasPrefix(body, []byte(`{"status"`)) {
-				q.URL.Path += "/status"
-			}
-			return body
-		},
-	})
-})
-
-// sampleKind is one of the lab's kinds by its name.
-func sampleKind(name string) lab.Kind {
-	kinds := lab.SampleKinds()
-	return kinds[slices.IndexFunc(kinds, func(k lab.Kind) bool { return k.Kind == name })]
 }
 
 func TestOT14_SpecAndStatusShareOneToken(t *testing.T) {

@@ -4,6 +4,7 @@ package modrev
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -298,12 +299,11 @@ func TestRV11_ACompactedRevisionIsGoneAndTheWayBackIsAFreshList(t *testing.T) {
 func restartCache(l *lab.Lab, kind lab.Kind) int64 {
 	offTape := l.As("")
 	from := l.Wire.Tape().Now()
-	_, err := offTape.Of(lab.CustomResourceDefinition).TryPatch(kind.Definition(), types.JSONPatchType,
-		`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/description","value":"the same, but described"}]`)
+	_, err := offTape.Of(lab.CustomResourceDefinition).TryPatch(kind.Definition(), types.JSONPatchType, fmt.Sprintf(
+		`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/description","value":"as of %d"}]`, l.Revision()))
 	require.NoError(l, err, "changing the definition of "+kind.Definition())
 	l.Until("kube-apiserver watches etcd for "+kind.Definition()+" anew", func() (bool, error) {
-		shelves := offTape.Of(kind)
-		_, err := shelves.TryRaw(http.MethodGet, shelves.Path(""), "", nil)
+		_, err := offTape.Of(kind).TryGetOnce("", "")
 		anew := slices.ContainsFunc(l.Wire.Tape().Since(from), func(r wire.Request) bool {
 			return r.Method == wire.Watch && r.Key == kind.StoragePrefix()
 		})

@@ -65,7 +65,7 @@ type APIServer struct {
 var errPortTaken = errors.New("the port was taken by another process")
 
 // startAPIServer starts a kube-apiserver on the socket of that name and waits until it accepts a write.
-func (c *ControlPlane) startAPIServer(ctx context.Context, name string, apart *Apart) (_ *APIServer, err error) {
+func (c *ControlPlane) startAPIServer(ctx context.Context, name string, o APIServerOptions) (_ *APIServer, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("it took longer than %v", startLimit))
 	defer cancel()
 	flags := map[string][]string{
@@ -74,12 +74,15 @@ func (c *ControlPlane) startAPIServer(ctx context.Context, name string, apart *A
 		// kube-apiserver has its own, as it is the key of its lease in the store.
 		"advertise-address": {advertised[name]},
 	}
+	for flag, value := range o.Flags {
+		flags[flag] = []string{value}
+	}
 	var own *member
-	if apart != nil {
-		if own, err = c.startApart(ctx, name, apart); err != nil {
+	if o.Apart != nil {
+		if own, err = c.startApart(ctx, name, o.Apart); err != nil {
 			return nil, err
 		}
-		for _, resource := range apart.Resources {
+		for _, resource := range o.Apart.Resources {
 			flags["etcd-servers-overrides"] = append(flags["etcd-servers-overrides"], resource+"#"+own.endpoint(name))
 		}
 	}

@@ -163,6 +163,25 @@ func (c *Client) TryCreateObject(o *Object) (*Object, error) {
 	return r.Create(c.lab.ctx, o, metav1.CreateOptions{FieldManager: c.who}, c.subresources()...)
 }
 
+// TryDryCreate is TryCreateObject as a dry run: everything but the storage.
+func (c *Client) TryDryCreate(o *Object) (*Object, error) {
+	r, err := c.resource()
+	if err != nil {
+		return nil, err
+	}
+	return r.Create(c.lab.ctx, o, metav1.CreateOptions{FieldManager: c.who, DryRun: []string{metav1.DryRunAll}})
+}
+
+// TryDryReplace is TryReplace as a dry run: everything but the storage.
+func (c *Client) TryDryReplace(o *Object, fields ...string) (*Object, error) {
+	r, err := c.resource()
+	if err != nil {
+		return nil, err
+	}
+	options := metav1.UpdateOptions{FieldManager: c.who, DryRun: []string{metav1.DryRunAll}}
+	return r.Update(c.lab.ctx, With(o, fields...), options, c.subresources()...)
+}
+
 // CreateObject creates an object as it stands.
 func (c *Client) CreateObject(o *Object) *Object {
 	out, err := c.TryCreateObject(o)
@@ -222,7 +241,8 @@ func (c *Client) TryPatch(name string, format types.PatchType, body string) (*Ob
 }
 
 // TryPatchWith is TryPatch with the options of the caller: field manager, force, dry run.
-func (c *Client) TryPatchWith(name string, format types.PatchType, body string, o metav1.PatchOptions) (*Object, error) {
+func (c *Client) TryPatchWith(name string, format types.PatchType, body string, o metav1.PatchOptions) (*Object,
+	error) {
 	r, err := c.resource()
 	if err != nil {
 		return nil, err
@@ -317,8 +337,8 @@ type Watcher struct {
 	fault  func() error
 }
 
-// tryWatch starts a watch with options of the caller's own.
-func (c *Client) tryWatch(o metav1.ListOptions) (*Watcher, error) {
+// TryWatch starts a watch with options of the caller's own.
+func (c *Client) TryWatch(o metav1.ListOptions) (*Watcher, error) {
 	r, err := c.resource()
 	if err != nil {
 		return nil, err
@@ -352,7 +372,7 @@ func (c *Client) tryWatch(o metav1.ListOptions) (*Watcher, error) {
 
 // Watch starts a watch from a resourceVersion.
 func (c *Client) Watch(resourceVersion string) *Watcher {
-	w, err := c.tryWatch(metav1.ListOptions{ResourceVersion: resourceVersion})
+	w, err := c.TryWatch(metav1.ListOptions{ResourceVersion: resourceVersion})
 	c.lab.Step(err, c.step("watch", ""))
 	return w
 }

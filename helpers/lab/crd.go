@@ -16,7 +16,6 @@ import (
 // exampleDomain is the end of the API group of every custom resource in the book.
 const exampleDomain = ".modrev.example"
 
-// CustomResourceDefinition is the kind of the definitions of custom resources.
 var CustomResourceDefinition = Kind{
 	Kind: "CustomResourceDefinition", Group: "apiextensions.k8s.io", Version: "v1",
 	Resource: "customresourcedefinitions", Cluster: true, Prefix: "apiextensions.k8s.io/customresourcedefinitions",
@@ -44,7 +43,8 @@ func (l *Lab) CustomResource(subresources ...string) Kind {
 }
 
 // Define is [Lab.CustomResource] with the versions that the lesson gives it. The kind that it returns is that of the
-// first.
+// first; [Kind.In] gives the others. An object that is stored in one version and read in another differs in its
+// apiVersion, and in what the schemas leave out and put in: nothing else converts it.
 func (l *Lab) Define(versions ...Version) Kind {
 	l.open()
 	defer l.Wire.Tape().Pause()()
@@ -127,7 +127,7 @@ func anySlice(words []string) []any {
 
 // established waits until kube-apiserver says that it serves a custom resource.
 func (l *Lab) established(client *Client, def *Object) *Object {
-	w, err := client.tryWatch(metav1.ListOptions{
+	w, err := client.TryWatch(metav1.ListOptions{
 		ResourceVersion: "0", FieldSelector: "metadata.name=" + def.GetName(),
 	})
 	l.Step(err, "watching "+def.GetName())
@@ -174,7 +174,7 @@ func (l *Lab) served(k Kind) {
 	var last error
 	err := wait.PollUntilContextCancel(l.ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) {
 		// Sent once: client-go would wait a second after each 429 by itself.
-		last = client.getOnce("", "")
+		_, last = client.TryGetOnce("", "")
 		if last == nil || IsNotFound(last) || apierrors.IsTooManyRequests(last) {
 			return last == nil, nil
 		}

@@ -47,7 +47,8 @@ func OtherEncoding(stored []byte) ([]byte, error) {
 	if !bytes.HasPrefix(stored, protobufMagic) {
 		return append(slices.Clone(stored), ' '), nil
 	}
-	asJSON := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{})
+	asJSON := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme,
+		json.SerializerOptions{})
 	out, err := encodeStored(stored, asJSON)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a stored object as JSON: %w", err)
@@ -89,4 +90,27 @@ func encodeStored(stored []byte, as runtime.Encoder, edits ...func(metav1.Object
 		edit(accessor)
 	}
 	return runtime.Encode(as, o)
+}
+
+// EditStored changes the fields of a stored object of one of Kubernetes' own kinds, as they stand in JSON, and encodes
+// it as protobuf.
+func EditStored(stored []byte, edit func(fields map[string]any)) ([]byte, error) {
+	o, kind, err := scheme.Codecs.UniversalDeserializer().Decode(stored, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("reading a stored object: %w", err)
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, fmt.Errorf("taking a stored object apart: %w", err)
+	}
+	edit(fields)
+	changed, err := scheme.Scheme.New(*kind)
+	if err != nil {
+		return nil, fmt.Errorf("making a %s: %w", kind.Kind, err)
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, changed); err != nil {
+		return nil, fmt.Errorf("putting a stored object together: %w", err)
+	}
+	changed.GetObjectKind().SetGroupVersionKind(*kind)
+	return runtime.Encode(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), changed)
 }

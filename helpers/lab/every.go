@@ -1,10 +1,5 @@
 package lab
 
-import (
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/restmapper"
-)
-
 // SampleKinds is one valid object of each of many kinds, as data: what a lesson creates when it wants to say
 // "whatever the kind". Fields of the objects are the least that the API accepts.
 func SampleKinds() []Kind {
@@ -78,13 +73,4 @@ func SampleKinds() []Kind {
 		{Kind: "PriorityClass", Group: sched, Version: "v1", Resource: "priorityclasses", Cluster: true,
 			Base: m("value", int64(1))},
 	}
-}
-
-// discover asks kube-apiserver what it serves.
-func (l *Lab) discover() []*restmapper.APIGroupResources {
-	api, err := discovery.NewDiscoveryClientForConfig(l.quiet().Config())
-	l.Step(err, "making a client for discovery")
-	groups, err := restmapper.GetAPIGroupResources(api)
-	l.Step(err, "asking kube-apiserver what it serves")
-	return groups
 }

@@ -55,7 +55,7 @@ func readFromTheFuture(ctx context.Context, p *Session, control *controlplane.Co
 	f := FutureRead{ResourceVersion: strconv.FormatInt(resp.Header.Revision+1_000_000, 10)}
 	client := &Client{lab: l, kind: Namespace, config: control.Admin()}
 	l.opened = true // the namespace of this lab is of no use
-	f.Err = client.getOnce("kube-system", "resourceVersion="+f.ResourceVersion)
+	_, f.Err = client.TryGetOnce("kube-system", "resourceVersion="+f.ResourceVersion)
 	return f
 }
 

@@ -68,6 +68,12 @@ func (k Kind) GVK() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind}
 }
 
+// In is the kind in another version.
+func (k Kind) In(version string) Kind {
+	k.Version = version
+	return k
+}
+
 // qualified is the resource as error messages name it: "configmaps", "leases.coordination.k8s.io".
 func (k Kind) qualified() string {
 	return schema.GroupResource{Group: k.Group, Resource: k.Resource}.String()
@@ -110,7 +116,8 @@ func kindOf(o *Object) Kind {
 			return k
 		}
 	}
-	k := Kind{Kind: gvk.Kind, Group: gvk.Group, Version: gvk.Version, Resource: strings.ToLower(gvk.Kind) + "s", Fields: "spec"}
+	k := Kind{Kind: gvk.Kind, Group: gvk.Group, Version: gvk.Version, Resource: strings.ToLower(gvk.Kind) + "s",
+		Fields: "spec"}
 	if plural, ok := strings.CutSuffix(k.Resource, "fs"); ok && k.custom() {
 		k.Resource = plural + "ves"
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/client-go/rest"
 
 	"modrev/helpers/controlplane"
 	"modrev/helpers/record"
@@ -88,12 +89,15 @@ func (l *Lab) open() {
 	l.ctx, cancel = context.WithTimeoutCause(l.ctx, lessonLimit,
 		fmt.Errorf("the lesson did not get on within %v", lessonLimit))
 	l.Cleanup(func() { cancel() })
-	// The namespace is a setting of the stage, not a step of the lesson: it is made off the tape.
-	cfg := l.session.control.Admin()
-	setup := &Client{lab: l, who: "", kind: Namespace, config: cfg}
-	_, err := setup.TryCreate(l.Namespace)
-	l.Step(err, "creating the namespace "+l.Namespace)
+	l.makeNamespace()
 	l.Wire.Tape().Forget()
+}
+
+// makeNamespace makes the namespace of the lesson. That is a setting of the stage, not a step of the lesson, so it is
+// not on the tape.
+func (l *Lab) makeNamespace() {
+	_, err := l.quiet().Of(Namespace).TryCreate(l.Namespace)
+	l.Step(err, "creating the namespace "+l.Namespace)
 }
 
 // Session is the control plane of the lab, started if it was not yet.
@@ -118,6 +122,15 @@ func (l *Lab) AsUser(user string, groups ...string) *Client {
 	cfg, err := l.session.control.AddUser(user, groups...)
 	l.Step(err, "adding the user "+user)
 	return &Client{lab: l, who: user, kind: ConfigMap, config: cfg}
+}
+
+// Stranger is a client without a certificate: one that sends a bearer token which nobody has given out, or, with an
+// empty token, nothing that says who it is.
+func (l *Lab) Stranger(token string) *Client {
+	l.open()
+	cfg := rest.AnonymousClientConfig(l.session.control.Admin())
+	cfg.BearerToken = token
+	return &Client{lab: l, who: "stranger", kind: ConfigMap, config: cfg}
 }
 
 // AtSecondAPIServer is a client of a second kube-apiserver that works over the same etcd. It is started
@@ -160,7 +173,8 @@ func (l *Lab) TryKVAt(key string) (KeyValue, bool) {
 		return KeyValue{}, false
 	}
 	kv := resp.Kvs[0]
-	return KeyValue{CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version, Value: kv.Value}, true
+	return KeyValue{CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version, Value: kv.Value},
+		true
 }
 
 // Exists says whether an object's key is in etcd.
@@ -215,7 +229,8 @@ func (l *Lab) Record(do func()) wire.Requests {
 	from := l.Wire.Tape().Now()
 	do()
 	own := Namespace.KeyOf("", l.Namespace)
-	return slices.DeleteFunc(l.Wire.Tape().Since(from), func(r wire.Request) bool { return r.Key == own && r.Method == wire.Range })
+	return slices.DeleteFunc(l.Wire.Tape().Since(from),
+		func(r wire.Request) bool { return r.Key == own && r.Method == wire.Range })
 }
 
 // Pending is something that the lesson does in the background.

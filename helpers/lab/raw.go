@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
@@ -13,6 +14,15 @@ import (
 // the answer's body. It sends it once: client-go otherwise repeats what was answered with 429 or a 5xx
 // and a Retry-After by itself, up to ten times (Request.request in k8s.io/client-go/rest/request.go).
 func (c *Client) TryRaw(verb, path, query string, body []byte) ([]byte, error) {
+	return c.send(verb, path, query, "application/json", body)
+}
+
+// TryPatchAt sends a patch to a path of the API, as [Client.TryRaw] does.
+func (c *Client) TryPatchAt(path, query string, format types.PatchType, body []byte) ([]byte, error) {
+	return c.send(http.MethodPatch, path, query, string(format), body)
+}
+
+func (c *Client) send(verb, path, query, format string, body []byte) ([]byte, error) {
 	cfg := c.Config()
 	cfg.GroupVersion = &schema.GroupVersion{Version: "v1"}
 	cfg.APIPath = "/"
@@ -23,7 +33,7 @@ func (c *Client) TryRaw(verb, path, query string, body []byte) ([]byte, error) {
 	}
 	q := api.Verb(verb).RequestURI(path + "?" + query).MaxRetries(0)
 	if body != nil {
-		q = q.Body(body).SetHeader("Content-Type", "application/json")
+		q = q.Body(body).SetHeader("Content-Type", format)
 	}
 	res := q.Do(c.lab.ctx)
 	if err := res.Error(); err != nil {
@@ -49,8 +59,7 @@ func (c *Client) Path(name string) string {
 	return p
 }
 
-// getOnce reads with a query of the caller's own, without the retries of client-go.
-func (c *Client) getOnce(name, query string) error {
-	_, err := c.TryRaw(http.MethodGet, c.Path(name), query, nil)
-	return err
+// TryGetOnce reads with a query of the caller's own, without the retries of client-go.
+func (c *Client) TryGetOnce(name, query string) ([]byte, error) {
+	return c.TryRaw(http.MethodGet, c.Path(name), query, nil)
 }

@@ -18,7 +18,8 @@ func (l *Lab) Settle(o *Object) { l.quiet().settle(o) }
 func (c *Client) settle(o *Object) {
 	k := kindOf(o)
 	_, err := c.Of(k).in(o.GetNamespace()).TryGetAt(o.GetName(), o.GetResourceVersion())
-	c.lab.Step(err, fmt.Sprintf("waiting until kube-apiserver's cache holds %s/%s at %s", k.Resource, o.GetName(), o.GetResourceVersion()))
+	c.lab.Step(err, fmt.Sprintf("waiting until kube-apiserver's cache holds %s/%s at %s", k.Resource, o.GetName(),
+		o.GetResourceVersion()))
 }
 
 // rewrite puts other bytes under the key of an object, in etcd itself and behind kube-apiserver's back: what edit
@@ -68,6 +69,7 @@ func (l *Lab) Each(n int, do func(n int) error) (succeeded int, failed []error) 
 // message of a failure. An error ends the waiting.
 func (l *Lab) Until(what string, holds func() (bool, error)) {
 	l.open()
-	err := wait.PollUntilContextCancel(l.ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) { return holds() })
+	err := wait.PollUntilContextCancel(l.ctx, 5*time.Millisecond, true,
+		func(context.Context) (bool, error) { return holds() })
 	l.Step(err, "waiting until "+what)
 }

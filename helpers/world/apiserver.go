@@ -2,7 +2,9 @@ package world
 
 import (
 	"bytes"
+	"maps"
 	"net/http"
+	"net/url"
 	"path"
 	"regexp"
 	"strconv"
@@ -83,6 +85,93 @@ var ServerCountsItself = New("the apiserver counts its own writes", func(l *lab.
 	editAnswer(l, writes, "answered with a count of the writes", func(o object) { setToken(o, 1000+count.Add(1)) })
 })
 
+// EveryTextIsATokenInACreate rewrites creates: a token of any text becomes one that is a number.
+var EveryTextIsATokenInACreate = New("in a create, any text is a token", func(l *lab.Lab) {
+	editBody(l, creates, "its token was made a number", func(o object) {
+		if meta(o, "resourceVersion") != "" {
+			setToken(o, 1)
+		}
+	})
+})
+
+// TheQueryHoldsTheToken rewrites replaces: a resourceVersion in the query becomes the token.
+var TheQueryHoldsTheToken = New("a replace takes its token from the query", func(l *lab.Lab) {
+	sendToken(l, replaces, "the token was taken from the query", func(q *http.Request) string {
+		return q.URL.Query().Get("resourceVersion")
+	})
+})
+
+// DeletesAlsoReadTheirQuery rewrites deletes that have a body: dryRun is put into it.
+var DeletesAlsoReadTheirQuery = New("a delete with a body also reads its query", func(l *lab.Lab) {
+	editRequest(l, deletes, "its query was read, too", func(q *http.Request, o object) {
+		if dryRun := q.URL.Query().Get("dryRun"); dryRun != "" {
+			o["dryRun"] = []any{dryRun}
+		}
+	})
+})
+
+// ASelectorInTheBodyCounts rewrites deletes: a labelSelector in the body is put into the query.
+var ASelectorInTheBodyCounts = New("a deletecollection reads the selector in its body", func(l *lab.Lab) {
+	editRequest(l, deletes, "the selector in its body was read", func(q *http.Request, o object) {
+		if selector, ok := o["labelSelector"].(string); ok {
+			setQuery(q, func(query url.Values) { query.Set("labelSelector", selector) })
+		}
+	})
+})
+
+// NamesOfParametersInAnyCase rewrites the names of parameters: dryRun, fieldManager and labelSelector are known in any
+// case.
+var NamesOfParametersInAnyCase = New("the server knows parameters whatever the case of their names", func(l *lab.Lab) {
+	known := map[string]string{
+		"dryrun": "dryRun", "fieldmanager": "fieldManager", "labelselector": "labelSelector",
+	}
+	misspelled := func(c *wire.Call) bool {
+		for name := range c.Query {
+			if right, ok := known[strings.ToLower(name)]; ok && right != name {
+				return true
+			}
+		}
+		return false
+	}
+	editQuery(l, misspelled, "names of parameters were read in any case", func(query url.Values) {
+		for name, values := range maps.Clone(query) {
+			if right, ok := known[strings.ToLower(name)]; ok {
+				query.Del(name)
+				query[right] = values
+			}
+		}
+	})
+})
+
+// NamesOfTokensInAnyCase rewrites bodies: resourceVersion is known in any case.
+var NamesOfTokensInAnyCase = New("the server knows resourceVersion whatever its case", func(l *lab.Lab) {
+	when := func(c *wire.Call) bool { return replaces(c) || deletes(c) }
+	editText(l, when, "resourceVersion was read in any case", `"resourceversion"`, `"resourceVersion"`)
+})
+
+// AGetOfThePastIsAList has a GET with resourceVersionMatch=Exact answered from a list at that revision.
+var AGetOfThePastIsAList = New("a GET with Exact reads the past", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool {
+			return reads(c) && strings.HasPrefix(c.Path, "configmaps/") && c.Query.Get("resourceVersionMatch") == "Exact"
+		},
+		Note: "answered from a list at that revision",
+		Request: func(q *http.Request, body []byte) []byte {
+			dir, name := path.Split(q.URL.Path)
+			q.URL.Path = strings.TrimSuffix(dir, "/")
+			setQuery(q, func(query url.Values) { query.Set("fieldSelector", "metadata.name="+name) })
+			return body
+		},
+		Answer: func(_ *http.Response, body []byte) []byte {
+			for _, o := range items(decode(body)) {
+				o["apiVersion"], o["kind"] = "v1", "ConfigMap"
+				return marshal(o)
+			}
+			return body
+		},
+	})
+})
+
 // DeletesReadNumbers rewrites deletes: the resourceVersion in their preconditions loses its leading zeros, and "0"
 // is none.
 var DeletesReadNumbers = New("the version in a delete's preconditions is read as a number", func(l *lab.Lab) {
@@ -101,6 +190,23 @@ var DeletesReadNumbers = New("the version in a delete's preconditions is read as
 var StatusNeedsNoToken = New("what is sent to /status is not checked for its token", func(l *lab.Lab) {
 	dropToken(l, toStatus, "the token was taken out")
 })
+
+// AScaleDemandsAToken rewrites replaces of a scale: without a token they get one that no object has.
+var AScaleDemandsAToken = New("a scale without a token is compared as a stale one", func(l *lab.Lab) {
+	scales := func(c *wire.Call) bool { return replaces(c) && strings.HasSuffix(c.Path, "/scale") }
+	editBody(l, tokenless(scales), "taken for a stale one", func(o object) { setToken(o, 1) })
+})
+
+// AnEvictionComparesItsMetadata rewrites evictions: a resourceVersion in their metadata becomes a precondition.
+var AnEvictionComparesItsMetadata = New("an eviction compares the resourceVersion in its metadata", func(l *lab.Lab) {
+	editBody(l, evictions, "the number in its metadata was compared", func(o object) {
+		if token := meta(o, "resourceVersion"); token != "" {
+			o["deleteOptions"] = object{"preconditions": object{"resourceVersion": token}}
+		}
+	})
+})
+
+func evictions(c *wire.Call) bool { return creates(c) && strings.HasSuffix(c.Path, "/eviction") }
 
 // ForceOverridesTheToken takes the token out of forced applies.
 var ForceOverridesTheToken = New("force also overrides the token", func(l *lab.Lab) {
@@ -287,6 +393,59 @@ var StoredInAnotherEncoding = New("etcd holds objects in another encoding than t
 var ObjectsAreStoredWithANumber = New("objects are stored with a resourceVersion in them", func(l *lab.Lab) {
 	editPut(l, isPut, "put with a number in it", func(put *pb.PutRequest) {
 		if value, err := lab.WithStoredToken(put.Value, "1"); err == nil {
+			put.Value = value
+		}
+	})
+})
+
+// EveryUpdateRaisesTheGeneration puts objects of Kubernetes' own kinds with a generation that has grown by one.
+var EveryUpdateRaisesTheGeneration = New("every update raises the generation, whatever it changes", func(l *lab.Lab) {
+	editPut(l, isUpdate, "the generation was raised", func(put *pb.PutRequest) {
+		value, err := lab.EditStored(put.Value, func(o object) {
+			if n, ok := part(o, "metadata")["generation"].(int64); ok {
+				now := stored(l, string(put.Key))
+				old, _, err := lab.DecodeStored(now.Value)
+				if err == nil && old.Generation == n {
+					setMeta(o, "generation", n+1)
+				}
+			}
+		})
+		if err == nil {
+			put.Value = value
+		}
+	})
+})
+
+// StatusPutsTheSpec has what a replace of the /status of a Deployment puts into etcd carry the spec that was sent.
+var StatusPutsTheSpec = New("the transaction of a Deployment's /status puts the spec that was sent, too",
+	func(l *lab.Lab) {
+		var sent sync.Map // a spec by the name of its object
+		about := func(c *wire.Call) bool { return strings.HasPrefix(c.Path, "deployments/") && toStatus(c) }
+		editBody(l, about, "its spec will be stored", func(o object) { sent.Store(meta(o, "name"), o["spec"]) })
+		deployments := func(r *wire.Request) bool { return isUpdate(r) && strings.Contains(r.Key, "/deployments/") }
+		editPut(l, deployments, "put with the spec that was sent", func(put *pb.PutRequest) {
+			spec, ok := sent.LoadAndDelete(path.Base(string(put.Key)))
+			if !ok {
+				return
+			}
+			if value, err := lab.EditStored(put.Value, func(o object) { o["spec"] = spec }); err == nil {
+				put.Value = value
+			}
+		})
+	})
+
+// EvictionsSpendNoBudget puts a budget that an eviction counts down with as many disruptions as before.
+var EvictionsSpendNoBudget = New("an eviction does not count its budget down", func(l *lab.Lab) {
+	counted := func(r *wire.Request) bool { return isUpdate(r) && strings.Contains(r.Key, "/poddisruptionbudgets/") }
+	editPut(l, counted, "not counted down", func(put *pb.PutRequest) {
+		value, err := lab.EditStored(put.Value, func(o object) {
+			status := part(o, "status")
+			allowed, _ := status["disruptionsAllowed"].(int64)
+			if len(part(status, "disruptedPods")) > 0 {
+				status["disruptionsAllowed"] = allowed + 1
+			}
+		})
+		if err == nil {
 			put.Value = value
 		}
 	})

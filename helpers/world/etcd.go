@@ -2,7 +2,9 @@ package world
 
 import (
 	"bytes"
+	"path"
 	"strings"
+	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -111,6 +113,23 @@ var EtcdKeepsTheOldValue = New("etcd acknowledges an update and keeps the value 
 	})
 })
 
+// EtcdKeepsTheOldValueOf has updates of the objects of one name put the value that is there.
+func EtcdKeepsTheOldValueOf(name string) World {
+	return New("etcd acknowledges an update of "+name+" and keeps the value that it had", func(l *lab.Lab) {
+		editPut(l, named(name, isUpdate), "the old value was put", func(put *pb.PutRequest) {
+			if now := stored(l, string(put.Key)); now != nil {
+				put.Value = now.Value
+			}
+		})
+	})
+}
+
+// NamespacesDoNotTerminate has the update that marks the lesson's own namespace as one to be deleted put the value
+// that is there.
+var NamespacesDoNotTerminate = New("a namespace that is to be deleted stays active", func(l *lab.Lab) {
+	EtcdKeepsTheOldValueOf(l.Namespace).Bend(l)
+})
+
 // EtcdDeletesNothingOf makes deletes of the objects of one name reads.
 func EtcdDeletesNothingOf(name string) World {
 	return New("etcd acknowledges the delete of "+name+" and keeps the key", func(l *lab.Lab) {
@@ -162,6 +181,28 @@ var EachEventHasARevisionOfItsOwn = New("etcd's watch gives each key of a transa
 		})
 	})
 
+// EachEventHasALeaseOfItsOwn puts each object that has a lease under another one.
+var EachEventHasALeaseOfItsOwn = New("each Event has a lease of its own", func(l *lab.Lab) {
+	var lease atomic.Int64
+	editPut(l, isCreate, "under a lease of its own", func(put *pb.PutRequest) {
+		if put.Lease != 0 {
+			put.Lease = lease.Add(1)
+		}
+	})
+})
+
+// EachDeletionHasARevisionOfItsOwn raises the mod_revision of each second deletion by one, in watches.
+var EachDeletionHasARevisionOfItsOwn = New("etcd's watch gives each deletion of a transaction a revision of its own",
+	func(l *lab.Lab) {
+		second := func(r *wire.Request) bool {
+			return isEvent(r) && r.Found[0].Deleted && strings.HasPrefix(path.Base(r.Key), "b")
+		}
+		l.Wire.Add(&wire.Rule{
+			When: second, Note: "reported one revision later",
+			Request: func(m proto.Message) { m.(*mvccpb.Event).Kv.ModRevision++ },
+		})
+	})
+
 // ReadsAreProtobuf gives what reads find in the encoding that kube-apiserver would give it, whatever is stored.
 var ReadsAreProtobuf = New("a read shows the server its own encoding, whatever is stored", func(l *lab.Lab) {
 	editFound(l, isRead, "the value was encoded as protobuf", func(found *pb.RangeResponse) {
@@ -198,6 +239,15 @@ var ReadsShowTheVersionBefore = New("a read of etcd shows the version before the
 		return 0
 	}))
 })
+
+// ReadsAreSerializable lets reads be answered by a member of etcd with what that has.
+var ReadsAreSerializable = New("kube-apiserver reads from whatever member of etcd, however far that is",
+	func(l *lab.Lab) {
+		l.Wire.Add(&wire.Rule{
+			When: func(r *wire.Request) bool { return r.Method == wire.Range || r.Method == wire.RangeStream },
+			Note: "made serializable", Request: func(m proto.Message) { m.(*pb.RangeRequest).Serializable = true },
+		})
+	})
 
 // ReadsForAPatchShowTheFirstVersion makes reads of a key, from the writer's first patch on, reads of the first
 // version of it.
