@@ -4,13 +4,14 @@ package modrev
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	applyapps "k8s.io/client-go/applyconfigurations/apps/v1"
 	applycore "k8s.io/client-go/applyconfigurations/core/v1"
@@ -25,36 +26,38 @@ import (
 	"modrev/helpers/world"
 )
 
-func TestOT10_ApplyKnowsWhoOwnsAFieldAndRetryingDoesNotChangeThat(t *testing.T) {
+func TestOT10_AnApplyOfAFieldThatAnotherOwnsIsRefusedWhileTheOwnerKeepsIt(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT10", From: "D2 paragraph 3",
-		Says: "server-side apply is another mechanism, ownership by field: two managers of different fields never " +
-			"conflict; on the same field with another value they do, with 409 and the cause FieldManagerConflict, " +
-			"and no retry helps",
-		Why: "a stale token goes away by reading again, an owner does not: the two faces of 409 need different next " +
-			"steps, and the causes tell them apart",
+		Says: "an apply that changes a field of another manager is refused with 409 and the cause " +
+			"FieldManagerConflict, while that manager keeps the field",
+		Why: "a stale token goes away by reading again, an owner does not; the causes tell the two faces of 409 " +
+			"apart",
+		Do:      "On a FieldManagerConflict change what you apply; don't retry it in place.",
 		FalseIf: world.EveryApplyIsForced.Shows(`bob's apply of ann's fields was accepted`),
 		AlsoFalseIf: []world.World{
 			world.RefusalsLoseTheirCauses.Shows(`bob's apply of ann's fields was refused: 409 Conflict: Apply failed`),
+			world.ACoOwner(lab.ConfigMap, "shelf", "ann", "color=red", "size=3").Shows(
+				`bob's apply once ann has let go was refused: 409 Conflict`),
+			bobMergesWithoutOwners.Shows(
+				`bob's apply of another key of an atomic field was accepted`),
 		},
 		Read:    source.Decl("k8s.io/apimachinery/pkg/util/managedfields/internal", "NewConflictError"),
 		Answers: "#22",
 	}, func(l *lab.Lab) {
-		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
-		apply := func(manager string, data map[string]string) error {
-			shelf := applycore.ConfigMap("shelf", l.Namespace).WithData(data)
-			_, err := configMaps.Apply(l.Context(), shelf, metav1.ApplyOptions{FieldManager: manager})
+		apply := func(manager string, fields ...string) error {
+			_, err := l.As(manager).TryApply("shelf", manager, false, fields...)
 			return err
 		}
-		l.Accepted(apply("ann", map[string]string{"color": "red", "size": "3"}), "ann's apply")
-		l.Accepted(apply("bob", map[string]string{"place": "hall"}), "bob's apply of a field of his own")
+		l.Accepted(apply("ann", "color=red", "size=3"), "ann's apply")
+		l.Accepted(apply("bob", "place=hall"), "bob's apply of a field of his own")
 
 		attempts := 0
 		var err error
 		sent := l.Record(func() {
 			err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 				attempts++
-				return apply("bob", map[string]string{"place": "hall", "color": "blue", "size": "4"})
+				return apply("bob", "place=hall", "color=blue", "size=4")
 			})
 		})
 		for _, owner := range l.Owners(l.Peek("shelf")) {
@@ -65,16 +68,50 @@ func TestOT10_ApplyKnowsWhoOwnsAFieldAndRetryingDoesNotChangeThat(t *testing.T) 
 		for _, cause := range lab.Causes(err) {
 			l.Say("cause %s: %s, field %s", cause.Type, cause.Message, cause.Field)
 		}
-		l.Say("Nothing was written. The details name no object, which those of a stale token do. bob can leave the " +
-			"two fields to ann (OT12), or take them over with force, once and by decision (OT11).")
-
 		refusal := l.Refused(err, "bob's apply of ann's fields", owned(".data.color", ".data.size"))
 		const text = "Apply failed with 2 conflicts: conflicts with \"ann\":\n- .data.color\n- .data.size"
 		l.Equal("the message", refusal.Message, text)
 		l.Equal("the object that the details name", refusal.Details(), "(none)")
 		l.Equal("the number of attempts", attempts, 5)
 		l.Equal("the number of transactions of all attempts", sent.Count(wire.Txn), 0)
+
+		l.Accepted(apply("ann", "place=hall"), "ann's apply without color and size")
+		l.Accepted(apply("bob", "place=hall", "color=blue", "size=4"), "bob's apply once ann has let go")
+
+		atomic := func(manager, key string) error {
+			_, err := l.As(manager).Typed().AppsV1().Deployments(l.Namespace).Apply(l.Context(),
+				onNodes(l, key), metav1.ApplyOptions{FieldManager: manager})
+			return err
+		}
+		l.Accepted(atomic("ann", "disk"), "ann's apply of nodeSelector disk")
+		err = atomic("bob", "zone")
+		l.Refused(err, "bob's apply of another key of an atomic field", owned(".spec.template.spec.nodeSelector"))
+		l.Say("Nothing was written. The details name no object, which those of a stale token do. bob can leave the two " +
+			"fields to ann (OT12), take them over with force, once and by decision (OT11), or wait: once ann applied " +
+			"without them, his apply was accepted.")
+		l.Say("What the schema calls atomic has one owner as a whole: ann applied the key disk of a Deployment's " +
+			"nodeSelector, bob the key zone, and his apply conflicts on nodeSelector.")
 	})
+}
+
+// bobMergesWithoutOwners sends bob's apply of a Deployment as a merge patch.
+var bobMergesWithoutOwners = world.New("bob's apply of a Deployment is sent as a merge patch", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Who == "bob" && strings.HasPrefix(c.Path, "deployments/") },
+		Note: "sent as a merge patch",
+		Request: func(q *http.Request, body []byte) []byte {
+			q.Header.Set("Content-Type", string(types.MergePatchType))
+			q.URL.RawQuery = ""
+			return body
+		},
+	})
+})
+
+// onNodes is a Deployment that is applied with one key in its nodeSelector.
+func onNodes(l *lab.Lab, key string) *applyapps.DeploymentApplyConfiguration {
+	shelf := shelfDeployment(l, "nodes", 0)
+	shelf.Spec.Template.Spec.WithNodeSelector(map[string]string{key: "any"})
+	return shelf
 }
 
 // owned is the refusal of an apply that is not forced and would change fields that others own.
@@ -89,10 +126,11 @@ func owned(fields ...string) lab.Refusal {
 func TestOT10b_OwnersAreToldApartByManagerAndOperation(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT10b", From: "D2 paragraph 3; +",
-		Says: "an owner is a manager and an operation: what ann created by POST, ann owns by Update; ann's own apply " +
-			"conflicts with that, and leaving a field out of it does not remove the field",
-		Why: "a tool that moves from create or patch to apply under its old name is two owners until its old entry " +
-			"is moved over (csaupgrade in client-go)",
+		Says: "what ann created by POST she owns by Update, so her own apply conflicts with it, and leaving a field out " +
+			"does not remove it",
+		Why: "a tool that moves from patch to apply under its old name is two owners, until csaupgrade moves its " +
+			"old entry over",
+		Do:      "Move your old Update entries over before you turn to apply.",
 		FalseIf: world.CreatesAreApplies.Shows(`size is not stored`),
 		AlsoFalseIf: []world.World{
 			world.EveryApplyIsForced.Shows(`ann's apply of another value was accepted`),
@@ -152,120 +190,86 @@ func TestOT10b_OwnersAreToldApartByManagerAndOperation(t *testing.T) {
 	})
 }
 
-func TestOT10c_AStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *testing.T) {
+func TestOT10d_AnOwnerIsAManagerAnOperationASubresourceAndAVersion(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT10c", From: "D2 paragraph 3",
-		Says: "a resourceVersion in an applied object is a precondition like any other: while the object exists " +
-			"(OT25b), a stale one is refused with the standard conflict and without a cause, forced or not; only a " +
-			"dispute about an owner, which force would settle, is reported before it",
-		Why:     "force settles who owns a field, the token whether the object is still the one that was read",
-		FalseIf: world.ClientDropsTheToken.Shows(`the apply with a stale token was accepted`),
+		ID: "OT10d", From: "+",
+		Says: "an owner is a manager with an operation, a subresource and, for an Update, an apiVersion: each " +
+			"combination has its own entry",
+		Why: "one controller that writes through two doors or two versions is several owners, and what one of them leaves " +
+			"out the others keep",
+		Do:      "Write as one manager, through one version, with one operation for each door.",
+		FalseIf: everythingIsV2.Shows(`entries of ann after an update of v1 is Update autoscaling/v2`),
 		AlsoFalseIf: []world.World{
-			world.ForceOverridesTheToken.Shows(`the forced apply with a stale token was accepted`),
-			world.RefusalsLoseTheirCauses.Shows(`with a stale token was refused: 409 Conflict: Apply failed`),
+			world.StatusGoesToTheObject.Shows(`entries of ann after an update of /status is .*v2$`),
 		},
-		Read:    source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
-		Answers: "#21",
+		Read:    source.Decl("k8s.io/apimachinery/pkg/util/managedfields/internal", "BuildManagerIdentifier"),
+		Answers: "#50 #51",
 	}, func(l *lab.Lab) {
-		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
-		stale := l.Create("shelf", "color=red")
-		current := l.Rival().Set("shelf", "size=3")
-		tokens := map[string]string{"stale": stale.GetResourceVersion(), "current": current.GetResourceVersion()}
-		table := l.Table("ann applies", "with token", "answer", "causes")
-		apply := func(what, token string, force bool) error {
-			field, value, _ := strings.Cut(what, "=")
-			shelf := applycore.ConfigMap("shelf", l.Namespace).
-				WithData(map[string]string{field: value}).WithResourceVersion(tokens[token])
-			_, err := configMaps.Apply(l.Context(), shelf, metav1.ApplyOptions{FieldManager: "ann", Force: force})
-			if force {
-				what += ", forced"
-			}
-			causes := "none"
-			for _, cause := range lab.Causes(err) {
-				causes = string(cause.Type)
-			}
-			table.Row(what, token, lab.AnswerLine(err), causes)
-			return err
+		autoscalers := func(version string) *lab.Client {
+			return l.As("ann").Of(lab.Kind{Kind: "HorizontalPodAutoscaler", Group: "autoscaling", Version: version,
+				Resource: "horizontalpodautoscalers", Fields: "spec"})
 		}
+		const v2 = "Update autoscaling/v2"
+		table := l.Table("ann", "her entries in managedFields")
+		step := func(what string, err error, want string) {
+			l.Accepted(err, "ann's "+what)
+			got := entries(autoscalers("v2").Peek("shelf"))
+			table.Row(what, got)
+			l.Equal("entries of ann after an "+what, got, want)
+		}
+		target := []string{"scaleTargetRef.apiVersion=apps/v1", "scaleTargetRef.kind=Deployment",
+			"scaleTargetRef.name=shelf", "maxReplicas=3"}
 
-		l.Refused(apply("place=hall", "stale", false), "the apply with a stale token", lab.Stale(stale))
-		l.Refused(apply("color=green", "stale", false), "the apply of another's field with a stale token",
-			owned(".data.color"))
-		l.Refused(apply("color=green", "stale", true), "the forced apply with a stale token", lab.Stale(stale))
-		l.Accepted(apply("color=green", "current", true), "the forced apply with the current token")
+		_, err := autoscalers("v2").TryCreate("shelf", target...)
+		require.NoError(l, err, "ann's create")
+		_, err = autoscalers("v2").TrySet("shelf", "maxReplicas=4")
+		step("update of v2", err, v2)
+		_, err = autoscalers("v1").TrySet("shelf", "minReplicas=2")
+		step("update of v1", err, "Update autoscaling/v1; "+v2)
+		_, err = autoscalers("v2").Sub("status").TryPatch("shelf", types.MergePatchType, `{"status":{"desiredReplicas":2}}`)
+		step("update of /status", err, "Update autoscaling/v1; "+v2+"; "+v2+" /status")
+		_, err = autoscalers("v2").TryApply("shelf", "ann", true, target...)
+		step("apply of v2", err, "Apply autoscaling/v2; Update autoscaling/v1; "+v2+"; "+v2+" /status")
+		_, err = autoscalers("v1").TryApply("shelf", "ann", true, target...)
+		step("apply of v1", err, "Apply autoscaling/v1; Update autoscaling/v1; "+v2+"; "+v2+" /status")
 		table.End()
-		l.Stored(stale, "color=green", "size=3", "-place")
-		l.Say("color was the writer's, place nobody's. Who owns the field is asked first, the token after that.")
+		l.Say("All of them are ann. An Apply has one entry for all versions.")
 	})
 }
 
-func TestOT30_AnApplyWithoutATokenLosesNoRace(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT30", From: "D2 paragraph 3; +",
-		Says: "an apply without a token that is overtaken by another write is computed again by the server and " +
-			"accepted: \"the object has been modified\", about the object itself, cannot come from it",
-		Why: "who sees that text after an apply has sent a token with it, from a copy or out of a manifest; or it is " +
-			"about another object, such as a quota (CF8d), and then details.kind says so",
-		FalseIf:     world.EveryPatchCarriesAToken.Shows(`the overtaken apply was refused: 409 Conflict`),
-		AlsoFalseIf: []world.World{world.EtcdIgnoresTheCompare.Shows(`size is not stored`)},
-		Read:        source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
-		Answers:     "#20",
-	}, func(l *lab.Lab) {
-		l.Rival().Create("shelf", "color=red")
-		shelf := l.Get("shelf")
-		var err error
-		sent := l.Record(func() {
-			err = l.Race(l.Key(shelf), func() error {
-				_, err := l.TryApply("shelf", "ann", false, "place=hall")
-				return err
-			}, func() { l.Rival().Set("shelf", "size=3") })
-		})
-		l.Show("an apply of place=hall, held until a rival has patched size=3", sent)
-		l.Accepted(err, "the overtaken apply")
-		l.Stored(shelf, "color=red", "place=hall", "size=3")
-		l.Equal("the number of transactions: the apply's, the rival's, and again the apply's,", sent.Count(wire.Txn), 3)
-	})
+// entries are the owners of an object, without their fields, sorted.
+func entries(o *lab.Object) string {
+	var out []string
+	for _, entry := range o.GetManagedFields() {
+		text := string(entry.Operation) + " " + entry.APIVersion
+		if entry.Subresource != "" {
+			text += " /" + entry.Subresource
+		}
+		out = append(out, text)
+	}
+	slices.Sort(out)
+	return strings.Join(out, "; ")
 }
 
-func TestOT31_AnApplyThatRepeatsItselfWritesNothing(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT31", From: "D2 paragraph 3; +",
-		Says: "an apply that repeats itself, and would store the same bytes, writes nothing, however long after: a " +
-			"new time in managedFields alone is no reason to write",
-		Why: "a controller may apply all it wants in every reconcile; only what differs costs a write and wakes " +
-			"watchers",
-		FalseIf: world.StoredInAnotherEncoding.Shows(`the apply, years later, cost etcd: 1 Range, 1 Txn`),
-		Read: source.Decl("k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager",
-			"IgnoreManagedFieldsTimestampsTransformer"),
-		Answers: "#54",
-	}, func(l *lab.Lab) {
-		shelves := l.Of(l.CustomResource())
-		applied, err := shelves.TryApply("shelf", "ann", false, "color=red")
-		require.NoError(l, err, "applying the shelf")
-		// No waiting: the stored object is made to look as if it had been applied years ago.
-		aged := l.BackdateManagedFields(applied, "2020-01-01T00:00:00Z")
-		var again *lab.Object
-		sent := l.Record(func() { again, err = shelves.TryApply("shelf", "ann", false, "color=red") })
-		require.NoError(l, err, "applying the shelf again")
-
-		table := l.Table("step", "resourceVersion", "time in managedFields", "to etcd")
-		table.Row("first applied, as if long ago", aged.GetResourceVersion(),
-			aged.GetManagedFields()[0].Time.UTC().Format(time.DateOnly), "")
-		table.Row("applied again", again.GetResourceVersion(),
-			again.GetManagedFields()[0].Time.UTC().Format(time.DateOnly), sent.Summary())
-		table.End()
-		l.Sends(sent, "the apply, years later,", "1 Range")
-		l.Equal("the resourceVersion after it", again.GetResourceVersion(), aged.GetResourceVersion())
+// everythingIsV2 sends patches of v1 to v2.
+var everythingIsV2 = world.New("a proxy sends every patch to one version", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPatch }, Note: "sent to v2",
+		Request: func(q *http.Request, body []byte) []byte {
+			q.URL.Path = strings.Replace(q.URL.Path, "/autoscaling/v1/", "/autoscaling/v2/", 1)
+			return body
+		},
 	})
-}
+})
 
 func TestOT11_ForceTakesOwnershipAndIsNoRetry(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT11", From: "D2 paragraph 3",
-		Says: "force takes a field over: the other manager loses it, and his next apply conflicts; two actors who " +
-			"force as their retry fight for ever, with a write each time",
+		Says: "force takes a field from its manager, whose next apply conflicts: two actors who force as their " +
+			"retry fight for ever",
 		Why: "force answers \"who shall own this\", once and by decision; as an answer to every conflict it only " +
 			"makes the fight silent",
+		Do:      "Force only the fields that you have decided to own.",
 		FalseIf: world.NoApplyIsForced.Shows(`bob's forced apply was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
 			world.EveryApplyIsForced.Shows(`ann's next apply was accepted`),
@@ -316,11 +320,11 @@ func TestOT11_ForceTakesOwnershipAndIsNoRetry(t *testing.T) {
 func TestOT12_GivingAFieldUpEndsTheFight(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT12", From: "D2 paragraph 3",
-		Says: "who owns what is a decision: when a human scales and a controller applies replicas, the controller is " +
-			"refused, or undoes the human each time if it forces; leaving replicas out of what it applies ends the " +
-			"fight",
-		Why: "no retry can settle whether the human or the controller is right; the manifest of the one who is not " +
-			"responsible must not have the field",
+		Says: "when a human scales what a controller applies, the controller is refused or undoes the human, until " +
+			"replicas is left out of what it applies",
+		Why: "no retry can settle who is right; the manifest of the one who is not responsible must not have the " +
+			"field",
+		Do:      "Leave fields that somebody else decides out of what you apply.",
 		FalseIf: world.EveryApplyIsForced.Shows(`the controller's apply after the human has scaled was accepted`),
 		AlsoFalseIf: []world.World{
 			world.NoApplyIsForced.Shows(`the controller's forced apply was refused: 409 Conflict`),
@@ -384,10 +388,10 @@ func shelfDeployment(l *lab.Lab, name string, replicas int32) *applyapps.Deploym
 func TestOT12b_WhatItsOnlyOwnerLeavesOutFallsBackToTheDefault(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT12b", From: "D2 paragraph 3; +",
-		Says: "giving a field up is not leaving it alone: when its only owner applies without it, the field goes, " +
-			"and replicas falls back to the default of 1; it stays if somebody else owns it by then",
-		Why: "so the new owner takes the field first, with its present value, and only then does the old one leave " +
-			"it out",
+		Says: "a field that its only owner no longer applies is removed, so replicas falls back to 1; with a second " +
+			"owner it stays",
+		Why:         "leaving out is not leaving alone: the new owner takes the field first, then the old one leaves it out",
+		Do:          "Hand a field over: the new owner applies it before you drop it.",
 		FalseIf:     world.ACoOwner(lab.Deployment, "alone", "controller", "replicas=3").Shows(`replicas=3 is stored`),
 		AlsoFalseIf: []world.World{world.TheScalerAppliesNothing.Shows(`replicas=1 is stored`)},
 		Read:        source.Decl("k8s.io/apimachinery/pkg/util/managedfields/internal", "(*structuredMergeManager).Apply"),

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 	applyapps "k8s.io/client-go/applyconfigurations/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -29,10 +30,11 @@ import (
 func TestOT8_AReplaceFromAPartialViewDropsWhatItDoesNotKnow(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT8", From: "D2 paragraph 3",
-		Says: "a read-modify-write that sends back all it has read keeps what others own; a replace of the whole " +
-			"object made from a partial view drops it, although its token is current",
-		Why: "the token says which version was read and not how much of it was kept: a client built with an older " +
-			"type loses the newer fields of everybody else",
+		Says: "a replace of the whole object, made from a partial view, drops what the view lacks, although its token is " +
+			"current",
+		Why: "the token says which version you read, not how much of it you kept: an older type loses everybody's " +
+			"newer fields",
+		Do:      "Replace only what you read in full; otherwise patch your fields.",
 		FalseIf: world.AProxyMergesReplaces.Shows(`size=3 is stored`),
 		AlsoFalseIf: []world.World{
 			world.ClientKnowsNoSize.Shows(`size is not stored`),
@@ -82,9 +84,10 @@ type oldShelf struct {
 func TestOT8b_ADiffIsMineOnlyAgainstTheCopyThatIRead(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT8b", From: "D2 paragraph 3",
-		Says: "a patch that a library computes holds only my change if it is the difference to the copy that I read; " +
-			"taken against a fresh reading, it takes back what others did meanwhile",
-		Why:     "to the diff, a field that my old copy lacks is a field that I removed",
+		Says: "a computed patch is your change alone if you diff against the copy that you read; against a fresh " +
+			"one it undoes others",
+		Why:     "to the diff, a field that your old copy lacks is a field that you removed",
+		Do:      "Diff against the copy that you changed, not against a fresh one.",
 		FalseIf: world.NullsAreDropped.Shows(`size=3 is stored`),
 		AlsoFalseIf: []world.World{
 			world.APatchIsAState.Shows(`size is not stored`),
@@ -106,6 +109,8 @@ func TestOT8b_ADiffIsMineOnlyAgainstTheCopyThatIRead(t *testing.T) {
 			require.NoError(l, err, "computing the patch")
 			err = api.Patch(l.Context(), mine.DeepCopy(), patch)
 			table.Row(what, leaves(l, body), lab.AnswerLine(err), lab.Fields(l.Peek("shelf"), "size"))
+			l.Equal("whether the patch against "+what+" carries a token",
+				strings.Contains(string(body), "resourceVersion"), base.ResourceVersion != mine.ResourceVersion)
 			return err
 		}
 		shelf := l.Rival().Create("shelf", "color=red")
@@ -126,10 +131,9 @@ func TestOT8b_ADiffIsMineOnlyAgainstTheCopyThatIRead(t *testing.T) {
 		l.Accepted(patch("that, my token renewed", base, mine), "the patch with a renewed token")
 		table.End()
 		l.Stored(shelf, "color=white", "-size")
-		l.Say("What is equal in both copies is not in the diff, and what differs is. So it is with the tokens: in " +
-			"the first and the third patch both copies had the same one, so the patch carries none, and nothing is " +
-			"checked; in the second they differed, so mine is in it, as a precondition. It was by luck that the " +
-			"second was refused.")
+		l.Say("What differs between the copies is in the diff, the token like any other field. In the second patch the " +
+			"tokens differ, so my old one goes out as a precondition and is refused. Renew it, and the patch carries " +
+			"none: nothing is checked any more.")
 	})
 }
 
@@ -160,15 +164,15 @@ func leaves(l *lab.Lab, patch []byte) string {
 func TestOT9_AnUnconditionalPatchOfASharedListLosesAnEntry(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT9", From: "D2 paragraph 3",
-		Says: "an unconditional patch of a shared field loses an update without a word: two actors each add a " +
-			"condition to one list, both are answered with 200, and one of the conditions is gone",
-		Why: "a merge patch replaces a list whole; what looks like \"patches do not conflict\" is that nobody " +
-			"notices any more that they should have",
-		FalseIf: world.EveryPatchCarriesAToken.Shows(`bob's patch without a token was refused: 409 Conflict`),
+		Says: "unconditional merge patches of a shared list lose entries: two actors each add a condition, both get " +
+			"200, one condition is left",
+		Why:     "a merge patch replaces a list whole: that patches do not conflict means that nobody notices the loss",
+		Do:      "Patch a shared list with the token, or apply it where its items have keys.",
+		FalseIf: world.APatchMergesConditions.Shows(`without a token is Painted, Filled`),
 		AlsoFalseIf: []world.World{
 			world.PatchesAreSentAs("deployments", "apply", "merge patch", types.MergePatchType).
 				Shows(`after two applies is Filled`),
-			world.APatchMergesConditions.Shows(`without a token is Painted, Filled`),
+			world.EveryPatchCarriesAToken.Shows(`bob's patch without a token was refused: 409 Conflict`),
 			world.ClientDropsTheToken.Shows(`bob's patch with a token was accepted`),
 		},
 		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptimisticLock"),
@@ -206,7 +210,7 @@ func TestOT9_AnUnconditionalPatchOfASharedListLosesAnEntry(t *testing.T) {
 		both := conditions(l.Of(lab.Deployment).Peek("shelf"))
 		l.Say("Server-side apply merges such a list by the type of the condition where the kind says that its items "+
 			"have a key (listType=map): to a Deployment ann and bob each apply their condition, without a token, and "+
-			"stored then: %s.", both)
+			"stored then: %s. A custom resource has to say so in its schema (OT38).", both)
 		l.Equal("what is stored of a Deployment after two applies", both, "Painted, Filled")
 	})
 }
@@ -256,12 +260,14 @@ func applyCondition(l *lab.Lab, who, condition string) error {
 func TestOT9b_ALostFinalizerLetsTheObjectGoTooEarly(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT9b", From: "D2 paragraph 3; +",
-		Says: "finalizers are a list that actors share: added with an unconditional merge patch, the second takes " +
-			"out the first, and the object is gone before the first actor has cleaned up",
-		Why: "a finalizer is a promise that the object waits; whoever adds one needs the token, or a patch that " +
-			"merges lists",
-		FalseIf: world.EveryPatchCarriesAToken.Shows(`bob's client.MergeFrom was refused: 409 Conflict`),
+		Says: "a finalizer that is added with an unconditional merge patch removes the finalizer that another actor " +
+			"has added since",
+		Why: "a finalizer is a promise that the object waits: the object is gone before the first actor has cleaned up",
+		Do:  "Add and remove finalizers with a patch that carries the token.",
+		FalseIf: world.PatchesAreSentAs("configmaps", "merge patch", "strategic merge patch", types.StrategicMergePatchType).
+			Shows(`that two merge patches leave is 2`),
 		AlsoFalseIf: []world.World{
+			world.EveryPatchCarriesAToken.Shows(`bob's client.MergeFrom was refused: 409 Conflict`),
 			world.ClientDropsTheToken.Shows(`bob's patch with the lock was accepted`),
 			world.EveryPatchIsAMergePatch.Shows(`that two strategic merge patches leave is 1`),
 			world.NullsAreDropped.Shows(`a get of the object was accepted`),
@@ -320,30 +326,59 @@ func addFinalizer(l *lab.Lab, who string, read *corev1.ConfigMap, patch func(cli
 func TestOT29_TwoPatchesFromOneCopyLeaveWhatNobodyWanted(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT29", From: "D2 paragraph 3; +",
-		Says: "a patch is a change and not a state: two that were made from the same copy leave a union of both, " +
-			"and not what the last of the two meant to have",
-		Why: "\"the last one wins\" holds field by field only; who needs his whole state needs the token, or a " +
-			"manager who applies all of it",
-		FalseIf:     world.EveryPatchCarriesAToken.Shows(`the second patch was refused: 409 Conflict`),
-		AlsoFalseIf: []world.World{world.APatchIsAState.Shows(`size is not stored`)},
-		Read:        source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "(*jsonPatcher).applyPatchToCurrentObject"),
-		Answers:     "#73",
+		Says: "a patch is a change and not a state: two from one copy leave a mixture of fields that neither of them " +
+			"meant to have",
+		Why: "the last patch wins field by field: on one field the first is lost, with 200 for both; client-side " +
+			"apply is such a patch",
+		Do:      "If you need the state as a whole, replace it with the token.",
+		FalseIf: world.APatchIsAState.Shows(`size is not stored`),
+		AlsoFalseIf: []world.World{
+			world.EveryPatchCarriesAToken.Shows(`bob's patch was refused: 409 Conflict`),
+		},
+		Read:    source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "(*jsonPatcher).applyPatchToCurrentObject"),
+		Answers: "#15 #73",
 	}, func(l *lab.Lab) {
-		l.Create("shelf", "color=red")
-		ann, bob := l.As("ann"), l.As("bob")
-		annsCopy, bobsCopy := ann.Get("shelf"), bob.Get("shelf")
-		table := l.Table("who", "had read", "wants", "so patches", "stored then")
+		table := l.Table("who", "had read", "wants", "so patches", "answer", "stored then")
+		patch := func(who, wants string, read *lab.Object, body []byte) {
+			_, err := l.As(who).TryPatch(read.GetName(), types.MergePatchType, string(body))
+			table.Row(who, lab.Fields(read, "color", "size"), wants, leaves(l, body), lab.AnswerLine(err),
+				lab.Fields(l.Peek(read.GetName()), "color", "size"))
+			l.Accepted(err, who+"'s patch")
+		}
+		// read has both read a new object before either writes.
+		read := func(name string) (anns, bobs *lab.Object) {
+			l.Create(name, "color=red")
+			return l.As("ann").Get(name), l.As("bob").Get(name)
+		}
 
-		sizeAlone, colorAlone := `{"data":{"color":null,"size":"3"}}`, `{"data":{"color":"blue"}}`
-		_, first := ann.TryPatch("shelf", types.MergePatchType, sizeAlone)
-		table.Row("ann", lab.Fields(annsCopy, "color", "size"), "size=3 alone", leaves(l, []byte(sizeAlone)),
-			lab.Fields(l.Peek("shelf"), "color", "size"))
-		_, second := bob.TryPatch("shelf", types.MergePatchType, colorAlone)
-		table.Row("bob", lab.Fields(bobsCopy, "color", "size"), "color=blue alone", leaves(l, []byte(colorAlone)),
-			lab.Fields(l.Peek("shelf"), "color", "size"))
+		anns, bobs := read("fields")
+		patch("ann", "size=3 alone", anns, []byte(`{"data":{"color":null,"size":"3"}}`))
+		patch("bob", "color=blue alone", bobs, []byte(`{"data":{"color":"blue"}}`))
+		l.Stored(bobs, "color=blue", "size=3")
+
+		anns, bobs = read("one-field")
+		patch("ann", "color=green", anns, []byte(`{"data":{"color":"green"}}`))
+		patch("bob", "color=blue", bobs, []byte(`{"data":{"color":"blue"}}`))
+		l.Stored(bobs, "color=blue")
+
+		anns, bobs = read("manifests")
+		patch("ann", "manifest: size=3", anns, clientSideApply(l, anns, "size=3"))
+		patch("bob", "manifest: color=blue", bobs, clientSideApply(l, bobs, "color=blue"))
 		table.End()
-		l.Accepted(first, "the first patch")
-		l.Accepted(second, "the second patch")
-		l.Stored(l.Peek("shelf"), "color=blue", "size=3")
+		l.Stored(bobs, "color=blue", "size=3")
+		l.Say("The last two rows are kubectl apply without --server-side: a diff between the manifest that was applied " +
+			"last, the new one and the copy that was read. Each of the two manifests has one field.")
 	})
+}
+
+// clientSideApply is the patch that kubectl apply computes for a manifest, from what it applied last and what it has
+// read: here both are the same object.
+func clientSideApply(l *lab.Lab, read *lab.Object, manifest string) []byte {
+	last, err := json.Marshal(map[string]any{"data": read.Object["data"]})
+	require.NoError(l, err, "encoding what was applied last")
+	wanted, err := json.Marshal(map[string]any{"data": l.New("manifest", manifest).Object["data"]})
+	require.NoError(l, err, "encoding the manifest")
+	patch, err := jsonmergepatch.CreateThreeWayJSONMergePatch(last, wanted, last)
+	require.NoError(l, err, "computing the patch")
+	return patch
 }

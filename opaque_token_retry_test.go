@@ -4,12 +4,11 @@ package modrev
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
@@ -31,10 +29,11 @@ import (
 func TestOT4_ToRetryIsToReadAgainAndDecideAgain(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT4", From: "D2 paragraph 2",
-		Says: "to retry means to read again, decide again, and write: three writers add one to a counter, each gets " +
-			"in between another's reading and writing, and nothing is lost",
-		Why: "a conflict is no malfunction: it is how writers who know nothing of each other share an object without " +
+		Says: "to retry is to read again, decide again, and write: so three writers who overtake each other add one " +
+			"each, and nothing is lost",
+		Why: "a conflict is no malfunction: with it, writers who know nothing of each other share an object without " +
 			"a lock",
+		Do:      "After a 409 re-read, decide again, then write.",
 		FalseIf: world.ClientTransplantsTheToken.Shows(`three additions is 1`),
 		AlsoFalseIf: []world.World{
 			world.ClientDropsTheToken.Shows(`three additions is 1`),
@@ -78,7 +77,7 @@ func TestOT4_ToRetryIsToReadAgainAndDecideAgain(t *testing.T) {
 		refused := wire.Answered(l.Wire.Tape().Calls(from), http.StatusConflict)
 		l.Equal("the number of writes that were refused on the way", refused, 2)
 		l.Say("Two writes were refused, both with reason: they were decided on a number that was no longer true. " +
-			"What becomes of a writer who reads again and does not decide again: see OT5b and OT27.")
+			"What becomes of a writer who reads again and does not decide again: see OT5b.")
 	})
 }
 
@@ -92,10 +91,11 @@ func toInt(l *lab.Lab, text string) int {
 func TestOT5_AFreshTokenOnAStaleBodyDefeatsTheCheck(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT5", From: "D2 paragraph 2",
-		Says: "a fresh token on a stale body keeps the overwrite and defeats the check: the write is accepted, and " +
-			"what the rival had written is gone",
-		Why: "the token certifies the reading that it came with; on another body it certifies something that never " +
-			"was the case",
+		Says: "a fresh token on a stale body defeats the check: the write is accepted, and what a rival had written " +
+			"is gone",
+		Why: "the token certifies the reading that it came with; on another body it certifies a state that never " +
+			"existed",
+		Do:      "Never put the token of one reading onto the body of another.",
 		FalseIf: world.BodiesKeepTheirToken.Shows(`the replace with the transplanted token was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
 			world.ClientDropsTheToken.Shows(`the replace with its own token was accepted`),
@@ -126,61 +126,67 @@ func TestOT5_AFreshTokenOnAStaleBodyDefeatsTheCheck(t *testing.T) {
 	})
 }
 
-func TestOT5b_ARenewedTokenRepeatsAStaleDecision(t *testing.T) {
+func TestOT5b_ARetryThatDoesNotDecideAgainUndoesWhatCameBetween(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT5b", From: "D2 paragraph 2",
-		Says: "a conflict does not say that the token is old but that the decision may be: renew the token alone and " +
-			"a \"+1\" that was decided on 1 sets 2 although the number has become 5; decide again and it is 6",
-		Why: "the optimistic lock of a patch protects only the decision that was made on the copy it was taken " +
-			"from",
+		ID: "OT5b", From: "D2 paragraph 2, 5",
+		Says: "a conflict says that your decision may be stale: send it again under a fresh token, and what came in " +
+			"between is undone",
+		Why: "by hand or by reading again inside the loop: a renewed token protects only a decision that was made " +
+			"on that reading",
+		Do:      "Compute the desired value inside the retry, from what that attempt has read.",
 		FalseIf: world.BodiesKeepTheirToken.Shows(`the patch with the renewed token was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
 			world.ClientDropsTheToken.Shows(`the patch that was decided on 1 was accepted`),
-			world.SomebodyIsFasterAt(3, http.MethodPatch, "shelf").Shows(
-				`the patch that was decided anew was refused: 409 Conflict`),
+			world.ALibraryRepeatsTheChange.Shows(`after a decision that was made before the loop is 6`),
+			world.ClientTransplantsTheToken.Shows(`after a decision in each attempt is 2`),
 		},
-		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptions"),
+		Read:    source.Decl("k8s.io/client-go/util/retry", "RetryOnConflict"),
 		Answers: "#2 #26",
 	}, func(l *lab.Lab) {
-		api := l.Controller()
-		addOne := func(read *corev1.ConfigMap) *corev1.ConfigMap {
-			changed := read.DeepCopy()
-			changed.Data["books"] = strconv.Itoa(toInt(l, read.Data["books"]) + 1)
-			return changed
-		}
-		patch := func(read, changed *corev1.ConfigMap) error {
+		deployments := l.Of(lab.Deployment)
+		table := l.Table("1 replica is read, one more is wanted, a rival sets 5", "attempt", "reads", "sends", "answer")
+		patch := func(read *lab.Object, replicas int, what string, attempt int) error {
 			locked := client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
-			return api.Patch(l.Context(), changed, locked)
+			changed := lab.With(read, "replicas="+strconv.Itoa(replicas))
+			err := l.Controller().Patch(l.Context(), changed, locked)
+			table.Row(what, attempt, lab.Field(read, "replicas"), replicas, lab.AnswerLine(err))
+			return err
 		}
-		table := l.Table("step", "books", "answer")
-		row := func(step string, err error) {
-			table.Row(step, lab.Field(l.Peek("shelf"), "books"), lab.AnswerLine(err))
+		deployments.Create("renew", "replicas=1")
+		read := deployments.Get("renew")
+		l.Rival().Of(lab.Deployment).Set("renew", "replicas=5")
+		err := patch(read, 1+1, "patch, then renew the token alone", 1)
+		l.Refused(err, "the patch that was decided on 1", lab.Stale(read))
+		read.SetResourceVersion(deployments.Get("renew").GetResourceVersion())
+		l.Accepted(patch(read, 1+1, "", 2), "the patch with the renewed token")
+
+		scale := func(name, title string, decide func(read int) int) {
+			shelf := deployments.Create(name, "replicas=1")
+			l.Rival().Of(lab.Deployment).Set(name, "replicas=5")
+			attempt := 0
+			err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+				if attempt++; attempt > 1 {
+					shelf = deployments.Get(name)
+				}
+				read := toInt(l, lab.Field(shelf, "replicas"))
+				send := decide(read)
+				_, err := deployments.TryReplace(shelf, "replicas="+strconv.Itoa(send))
+				table.Row(title, attempt, read, send, lab.AnswerLine(err))
+				title = ""
+				return err
+			})
+			require.NoError(l, err, "scaling "+name)
 		}
-		shelf := l.Rival().Create("shelf", "books=1")
-
-		read := readConfigMap(l, api, "shelf")
-		changed := addOne(read)
-		l.Rival().Set("shelf", "books=5")
-		err := patch(read, changed)
-		row("read 1, decide on 2, meanwhile somebody sets 5: patch", err)
-		l.Refused(err, "the patch that was decided on 1", lab.Stale(shelf))
-
-		changed = addOne(read)
-		read.ResourceVersion = readConfigMap(l, api, "shelf").ResourceVersion
-		err = patch(read, changed)
-		row("renew the token only, and patch again", err)
-		l.Accepted(err, "the patch with the renewed token")
-		l.Stored(shelf, "books=2")
-
-		l.Rival().Set("shelf", "books=5")
-		read = readConfigMap(l, api, "shelf")
-		err = patch(read, addOne(read))
-		row("5 again: read again, decide again, patch", err)
+		const decided = 1 + 1 // on the one replica that was read first
+		scale("before", "read in each attempt, decide before the loop", func(int) int { return decided })
+		scale("inside", "read and decide in each attempt", func(read int) int { return read + 1 })
 		table.End()
-		l.Say("See also OT4, the loop that decides anew, and OT27, a loop that reads again and still sends its old " +
-			"decision.")
-		l.Accepted(err, "the patch that was decided anew")
-		l.Stored(shelf, "books=6")
+
+		stored := func(name string) string { return lab.Field(deployments.Peek(name), "replicas") }
+		l.Equal("the number of replicas after a renewed token", stored("renew"), "2")
+		l.Equal("the number of replicas after a decision that was made before the loop", stored("before"), "2")
+		l.Equal("the number of replicas after a decision in each attempt", stored("inside"), "6")
+		l.Say("The rival was answered 200 each time. Only the last loop kept what it did. See also OT4.")
 	})
 }
 
@@ -195,48 +201,102 @@ func readConfigMap(l *lab.Lab, api client.Client, name string) *corev1.ConfigMap
 func TestOT6_ARetryIsBoundedAndReportsWhatDoesNotGoAway(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT6", From: "D2 paragraph 2, 5",
-		Says: "a retry is bounded: RetryOnConflict runs its closure as often as the backoff has Steps, and then " +
-			"returns the last conflict, which is to be reported",
-		Why: "contention that does not go away means that others keep writing the same object, perhaps other fields " +
-			"of it (OT14), or that one's own cache lags (OT16); spinning on it in silence ends neither",
-		FalseIf: world.ClientDropsTheToken.Shows(`the number of attempts with retry.DefaultRetry is 1`),
-		Read:    source.Decl("k8s.io/client-go/util/retry", "OnError"),
+		Says: "RetryOnConflict runs its closure at most as often as the backoff has Steps, and then returns the last " +
+			"conflict",
+		Why: "a conflict that stays means that others keep writing (OT14), or that your cache lags (OT16): spinning " +
+			"ends neither",
+		Do:      "Bound your retry, and report the last conflict.",
+		FalseIf: retriesWithoutEnd.Shows(`attempts with retry.DefaultRetry is 20`),
+		AlsoFalseIf: []world.World{
+			retriesEveryStep.Shows(`attempts with Steps 5, but a Cap that comes earlier is 5`),
+			world.ClientDropsTheToken.Shows(`the number of attempts with retry.DefaultRetry is 1`),
+			aGatewayAnswersConflicts.Shows(`each attempt with retry.DefaultRetry was refused: 409 Conflict: try later`),
+		},
+		Read: source.Decl("k8s.io/client-go/util/retry", "OnError"),
 	}, func(l *lab.Lab) {
-		l.Create("shelf", "color=red")
+		shelf := l.Create("shelf", "color=red")
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
 		table := l.Table("backoff", "Steps", "attempts", "refused on the wire", "returned")
-		paint := func(name string, backoff wait.Backoff) (attempts int, err error) {
-			from := l.Wire.Tape().Now()
-			err = retry.RetryOnConflict(backoff, func() error {
+		for _, loop := range []struct {
+			name     string
+			backoff  wait.Backoff
+			attempts int
+		}{
+			{"retry.DefaultRetry", retry.DefaultRetry, 5},
+			{"one of our own", wait.Backoff{Steps: 3}, 3},
+			{"Steps 5, but a Cap that comes earlier", wait.Backoff{
+				Steps: 5, Duration: 10 * time.Millisecond, Factor: 10, Cap: 50 * time.Millisecond}, 1},
+			{"no Steps at all", wait.Backoff{Duration: 10 * time.Millisecond}, 0},
+		} {
+			from, attempts := l.Wire.Tape().Now(), 0
+			err := l.RetryOnConflict(loop.backoff, func() error {
 				attempts++
-				shelf, err := configMaps.Get(l.Context(), "shelf", metav1.GetOptions{})
+				read, err := configMaps.Get(l.Context(), "shelf", metav1.GetOptions{})
 				require.NoError(l, err, "reading the shelf")
-				l.Rival().Set("shelf", "touched="+strconv.Itoa(attempts)) // always in between
-				shelf.Data["color"] = "green"
-				_, err = configMaps.Update(l.Context(), shelf, metav1.UpdateOptions{})
+				l.Rival().Set("shelf", "touched="+strconv.Itoa(attempts)+loop.name) // always in between
+				read.Data["color"] = "green"
+				_, err = configMaps.Update(l.Context(), read, metav1.UpdateOptions{})
+				if err != nil {
+					l.Refused(err, "each attempt with "+loop.name, lab.Stale(shelf))
+				}
 				return err
 			})
 			refused := wire.Answered(l.Wire.Tape().Calls(from), http.StatusConflict)
-			table.Row(name, backoff.Steps, attempts, refused, lab.AnswerLine(err))
-			l.Equal("the number of attempts with "+name, attempts, backoff.Steps)
+			answer := lab.AnswerLine(err)
+			if attempts == 0 {
+				answer = err.Error()
+			}
+			table.Row(loop.name, loop.backoff.Steps, attempts, refused, answer)
+			l.Equal("the number of attempts with "+loop.name, attempts, loop.attempts)
 			l.Equal("the number of them that the server refused", refused, attempts)
-			l.Refused(err, "the last of them", lab.Stale(l.Peek("shelf")))
-			return attempts, err
+			if attempts > 0 {
+				l.Refused(err, "what is returned with "+loop.name, lab.Stale(shelf))
+				continue
+			}
+			l.Equal("what is returned without an attempt", err.Error(), "timed out waiting for the condition")
 		}
-		attempts, err := paint("retry.DefaultRetry", retry.DefaultRetry)
-		paint("one of our own", wait.Backoff{Steps: 3})
 		table.End()
-		l.Say("Reported: %v", fmt.Errorf("painting the shelf, %d attempts: %w", attempts, err))
+		l.Stored(shelf, "color=red")
+		l.Say("DefaultRetry waits 10 ms and a little by chance between two attempts. A wait that would be longer than the " +
+			"Cap is the last: the third loop stops after one attempt. Without Steps the closure " +
+			"never runs, and the error is no conflict.")
 	})
 }
+
+// retriesWithoutEnd has RetryOnConflict go far beyond the Steps of its backoff.
+var retriesWithoutEnd = world.New("RetryOnConflict does not look at Steps", func(l *lab.Lab) {
+	lab.RetryHook.Bend(l, func(_ wait.Backoff, do func() error) error {
+		return retry.RetryOnConflict(wait.Backoff{Steps: 20}, do)
+	})
+})
+
+// retriesEveryStep has RetryOnConflict wait no time, so that no Cap ends it.
+var retriesEveryStep = world.New("RetryOnConflict does not look at the Cap of its backoff", func(l *lab.Lab) {
+	lab.RetryHook.Bend(l, func(backoff wait.Backoff, do func() error) error {
+		return retry.RetryOnConflict(wait.Backoff{Steps: backoff.Steps}, do)
+	})
+})
+
+// aGatewayAnswersConflicts rewords the refusals of replaces: they remain conflicts, but not of a stale token.
+var aGatewayAnswersConflicts = world.New("a gateway refuses writes with a conflict of its own", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPut }, Note: "answered by the gateway",
+		Answer: func(resp *http.Response, body []byte) []byte {
+			resp.StatusCode = http.StatusConflict
+			return []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure",` +
+				`"message":"try later","reason":"Conflict","code":409}`)
+		},
+	})
+})
 
 func TestOT6b_TheReadingBelongsInsideTheRetry(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT6b", From: "D2 paragraph 2",
-		Says: "RetryOnConflict runs a closure again and does nothing else: with the reading outside of it, one write " +
-			"by somebody else makes every attempt fail; with the reading inside, the second succeeds",
-		Why: "a token that was refused once is refused for as long as the object exists: the version that it names " +
-			"does not come back",
+		Says: "RetryOnConflict only runs its closure again: if you read outside of it, one write by somebody else makes " +
+			"every attempt fail",
+		Why: "a token that was refused once is refused again: while the store goes on, the version that it names does not " +
+			"come back",
+		Do:      "Read inside the closure that you retry.",
 		FalseIf: world.ClientTransplantsTheToken.Shows(`attempts with the reading outside is 1`),
 		AlsoFalseIf: []world.World{
 			world.SomebodyIsAlwaysFaster("shelf").Shows(`attempts with the reading inside is 5`),
@@ -289,10 +349,10 @@ func TestOT6b_TheReadingBelongsInsideTheRetry(t *testing.T) {
 func TestOT6c_TheReadingOfARetryMustNotComeFromAStaleCache(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT6c", From: "D2 paragraph 2, 4",
-		Says: "reading again inside the retry does not help when it is read from a cache that lags: every attempt " +
-			"conflicts; one live reading is enough",
-		Why: "all attempts of retry.DefaultRetry are over in about 40 ms, and a cache may lag for longer; " +
-			"so read live after a conflict, or come back later",
+		Says: "a retry that reads from a lagging cache conflicts in every attempt, and one that reads live succeeds " +
+			"at once",
+		Why:         "all attempts of retry.DefaultRetry are over in about 40 ms, and a cache may lag for longer",
+		Do:          "After a conflict read live, or requeue and come back later.",
 		FalseIf:     world.AProxyStripsTheRevision.Shows(`attempts with readings from the cache is 1`),
 		AlsoFalseIf: []world.World{world.AProxyKeepsAnswers.Shows(`attempts with live readings is 5`)},
 		Read:        source.Decl("k8s.io/client-go/util/retry", "DefaultRetry"),
@@ -338,12 +398,16 @@ func TestOT6c_TheReadingOfARetryMustNotComeFromAStaleCache(t *testing.T) {
 func TestOT6d_ACancelledRetryEndsAndTheContextSaysWhy(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT6d", From: "D2 paragraph 5",
-		Says: "a cancelled context ends a retry; but RetryOnConflict, which knows no context, then returns the " +
-			"conflict that came before, so it is the context that has to be asked; " +
-			"wait.ExponentialBackoffWithContext reports it by itself",
-		Why:     "who is told of a conflict tries again later; who is told of the cancellation does not",
-		FalseIf: world.ClientDropsTheToken.Shows(`cancelled in its first one is 1`),
-		Read:    source.Decl("k8s.io/client-go/util/retry", "OnError"),
+		Says: "RetryOnConflict knows no context: cancelled after a conflict, it makes one more attempt and returns the " +
+			"conflict, not the cancellation",
+		Why: "told of a conflict, a caller tries again later; told of the cancellation, it stops: so ask the context, or " +
+			"use wait.ExponentialBackoffWithContext",
+		Do:      "After a failed retry ask ctx.Err() before you requeue.",
+		FalseIf: retriesKnowTheContext.Shows(`cancelled in its first one is 1`),
+		AlsoFalseIf: []world.World{
+			world.ClientDropsTheToken.Shows(`cancelled in its first one is 1`),
+		},
+		Read: source.Decl("k8s.io/client-go/util/retry", "OnError"),
 	}, func(l *lab.Lab) {
 		shelf := l.Create("shelf", "color=red")
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
@@ -367,7 +431,7 @@ func TestOT6d_ACancelledRetryEndsAndTheContextSaysWhy(t *testing.T) {
 
 		ctx, cancel = context.WithCancel(l.Context())
 		attempts = 0
-		err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		err = l.RetryOnConflict(retry.DefaultRetry, func() error {
 			defer cancel()
 			return paint(ctx)
 		})
@@ -386,55 +450,74 @@ func TestOT6d_ACancelledRetryEndsAndTheContextSaysWhy(t *testing.T) {
 		})
 		table.Row("wait.ExponentialBackoffWithContext", "after the first conflict", attempts, lab.AnswerLine(err))
 		table.End()
-		l.Say("RetryOnConflict does not look at a context between two attempts, so it makes one more, and only that " +
-			"attempt's request comes back with the cancellation; the loop takes this for its own time being up, and " +
-			"then it returns the last conflict that it has seen.")
+		l.Say("RetryOnConflict does not look at a context between two attempts, so it makes one more. That attempt's " +
+			"request comes back with the cancellation. The loop takes it for its own time being up, and returns the last " +
+			"conflict that it has seen.")
 		l.Equal("the number of attempts of a loop that knows the context", attempts, 1)
 		l.Expect(errors.Is(err, context.Canceled), "a loop that knows the context returns the cancellation",
 			"it returned: %s", l.Describe(err))
 	})
 }
 
-func TestOT7_BackoffWithChanceProtectsTheServer(t *testing.T) {
+// retriesKnowTheContext has RetryOnConflict stop after its first attempt: in OT6d that is when its context ends.
+var retriesKnowTheContext = world.New("RetryOnConflict asks the context after each attempt", func(l *lab.Lab) {
+	lab.RetryHook.Bend(l, func(_ wait.Backoff, do func() error) error {
+		if err := do(); !apierrors.IsConflict(err) {
+			return err
+		}
+		return context.Canceled
+	})
+})
+
+func TestOT7_BackoffWithJitterSparesTheServer(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT7", From: "D2 paragraph 2",
-		Says: "backing off protects the control plane: under the same contention and for the same work far fewer " +
-			"refused writes reach the server, provided that chance decides how long each writer waits",
-		Why: "every refused write costs the server a request, and etcd a read or a transaction; and those who all " +
-			"wait equally long meet again",
-		FalseIf: world.SomebodyIsAlwaysFaster("by-chance").Shows(`refused without backoff 28, with backoff by chance 64`),
+		Says: "under the same contention, a growing backoff with jitter sends the server fewer writes that it refuses; " +
+			"without jitter it spares none",
+		Why: "every refused write costs the server a request, and etcd a read or a transaction; and writers who all wait " +
+			"equally long meet again",
+		Do:      "Back off with a Factor and a Jitter.",
+		FalseIf: backoffsIgnoreTheirJitter.Shows(`refused without backoff 28, with jitter 28`),
 		AlsoFalseIf: []world.World{
-			world.SomebodyIsAlwaysFaster("in-step").Shows(`refused writes with backoff in step is 64`),
+			world.SomebodyIsAlwaysFaster("in-step").Shows(`number of writers who gave up on in-step is 8`),
 			world.ClientDropsTheToken.Shows(`the counter at-once is 1`),
 		},
 		Read: source.Decl("k8s.io/apimachinery/pkg/util/wait", "Jitter"),
 	}, func(l *lab.Lab) {
-		chance := rand.New(rand.NewPCG(7, 7)) // the same chance in every run
-		l.Say("Time is counted in rounds, so that every run is the same: in a round all who are not sitting out "+
-			"read, and then all of them write, one after the other; the first of them is accepted, and up to %d are "+
-			"refused. The refused writes are 409s counted on the wire, the rounds are those until the last writer "+
-			"was done.", contenders-1)
-		none := contend(l, "at-once", func(int) int { return 0 })
-		byChance := contend(l, "by-chance", func(refusals int) int { return chance.IntN(2 << refusals) })
-		l.Expect(byChance.refused*2 <= none.refused,
-			"backing off by chance spares the server more than half of the refused writes",
-			"refused without backoff %d, with backoff by chance %d", none.refused, byChance.refused)
-		inStep := contend(l, "in-step", func(refusals int) int { return 2<<refusals - 1 })
-		l.Equal("the number of refused writes with backoff in step", inStep.refused, none.refused)
+		l.Say("The waits are those of wait.Backoff, the clock is simulated: its Duration is one round. In a round all "+
+			"writers that are not waiting read, and then all of them write, one after the other. The first is accepted, "+
+			"and up to %d are refused. The refused writes are 409s counted on the wire.", contenders-1)
+		none := contend(l, "at-once", wait.Backoff{})
+		jitter := contend(l, "jitter", wait.Backoff{Duration: round, Factor: 2, Jitter: 2, Steps: contenders})
+		inStep := contend(l, "in-step", wait.Backoff{Duration: round, Factor: 2, Steps: contenders})
 
-		table := l.Table("8 writers add 1 to a counter; when refused", "refused writes", "rounds", "the counter says")
-		table.Row("each tries again in the next round", none.refused, none.rounds, none.counter)
-		table.Row("each sits out 0 to 3, 7, 15 … rounds, by chance", byChance.refused, byChance.rounds, byChance.counter)
-		table.Row("each sits out exactly 3, 7, 15 … rounds", inStep.refused, inStep.rounds, inStep.counter)
+		table := l.Table("8 writers add 1 to a counter; a refused one", "refused writes", "rounds", "the counter says")
+		table.Row("tries again in the next round", none.refused, none.rounds, none.counter)
+		table.Row("waits by Factor 2 and Jitter 2", jitter.refused, jitter.rounds, jitter.counter)
+		table.Row("waits by Factor 2 alone", inStep.refused, inStep.rounds, inStep.counter)
 		table.End()
-		l.Say("In client-go the chance is in the Jitter of a wait.Backoff; retry.DefaultRetry has %.1f of its %v.",
-			retry.DefaultRetry.Jitter, retry.DefaultRetry.Duration)
+		l.Say("retry.DefaultRetry has a Factor of %.0f and a Jitter of %.1f: it is made for few writers.",
+			retry.DefaultRetry.Factor, retry.DefaultRetry.Jitter)
 
 		l.Equal("the counter at-once", none.counter, contenders)
-		l.Equal("the counter by-chance", byChance.counter, contenders)
+		l.Equal("the counter jitter", jitter.counter, contenders)
 		l.Equal("the counter in-step", inStep.counter, contenders)
+		l.Expect(jitter.refused < none.refused, "backing off with jitter spares the server refused writes",
+			"refused without backoff %d, with jitter %d", none.refused, jitter.refused)
+		l.Equal("the number of refused writes with backoff in step", inStep.refused, none.refused)
 	})
 }
+
+// backoffsIgnoreTheirJitter has a backoff give out its waits without chance.
+var backoffsIgnoreTheirJitter = world.New("wait.Backoff ignores its Jitter", func(l *lab.Lab) {
+	lab.WaitHook.Bend(l, func(backoff *wait.Backoff) time.Duration {
+		backoff.Jitter = 0
+		return backoff.Step()
+	})
+})
+
+// round is the time that a round of contend stands for.
+const round = time.Second
 
 // contenders is how many writers contend for a counter.
 const contenders = 8
@@ -447,12 +530,13 @@ type contention struct {
 }
 
 // contend has the writers contend for a new counter: each wants to add one to it, by reading it and replacing it with
-// the token of that reading. Time is counted in rounds and not in seconds: in a round, all writers who are not sitting
-// out read first, and then all of them write, one after the other. sitOut says how many rounds a writer lets pass after
-// so many refusals; after eight the writer gives up.
-func contend(l *lab.Lab, name string, sitOut func(refusals int) int) contention {
+// the token of that reading. Time is counted in rounds: in a round, all writers that are not waiting read first, and
+// then all of them write, one after the other. How long a refused one waits is up to its backoff; after eight refusals
+// it gives up, and nobody should.
+func contend(l *lab.Lab, name string, backoff wait.Backoff) contention {
 	type writer struct {
 		*lab.Client
+		backoff  wait.Backoff
 		read     *lab.Object
 		due      int // the round in which it reads again
 		refusals int
@@ -462,13 +546,13 @@ func contend(l *lab.Lab, name string, sitOut func(refusals int) int) contention 
 	from := l.Wire.Tape().Now()
 	var writers []*writer
 	for i := range contenders {
-		writers = append(writers, &writer{Client: l.As("writer-" + strconv.Itoa(i+1))})
+		writers = append(writers, &writer{Client: l.As("writer-" + strconv.Itoa(i+1)), backoff: backoff})
 	}
-	round := 0
-	for ; len(writers) > 0; round++ {
+	now, gaveUp := 0, 0
+	for ; len(writers) > 0; now++ {
 		var here []*writer
 		for _, w := range writers {
-			if w.due <= round {
+			if w.due <= now {
 				w.read = w.Get(name)
 				here = append(here, w)
 			}
@@ -482,63 +566,18 @@ func contend(l *lab.Lab, name string, sitOut func(refusals int) int) contention 
 				continue
 			}
 			w.refusals++
-			w.due = round + 1 + sitOut(w.refusals)
-			w.done = w.refusals == contenders
+			w.due = now + 1 + int(l.NextWait(&w.backoff)/round)
+			if w.refusals == contenders {
+				w.done = true
+				gaveUp++
+			}
 		}
 		writers = slices.DeleteFunc(writers, func(w *writer) bool { return w.done })
 	}
+	l.Equal("the number of writers who gave up on "+name, gaveUp, 0)
 	return contention{
 		refused: wire.Answered(l.Wire.Tape().Calls(from), http.StatusConflict),
-		rounds:  round,
+		rounds:  now,
 		counter: toInt(l, lab.Field(l.Get(name), "n")),
 	}
-}
-
-func TestOT28_CreateOrUpdateReportsTheRaceItLost(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT28", From: "D2 paragraph 2, 3; +",
-		Says: "controllerutil.CreateOrUpdate reads, lets a function change what was read, and replaces it with the " +
-			"token of that reading: it writes nothing if nothing changed, and if somebody wrote in between it " +
-			"returns the conflict",
-		Why: "its function must be one that can be run again on the next reading, which is what a reconciler " +
-			"does anyway",
-		FalseIf:     world.ClientDropsTheToken.Shows(`the raced CreateOrUpdate was accepted`),
-		AlsoFalseIf: []world.World{world.SomebodyIsAlwaysFaster("shelf").Shows(`the next was refused: 409 Conflict`)},
-		Read:        source.Decl("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "CreateOrUpdate"),
-	}, func(l *lab.Lab) {
-		api := l.Controller()
-		table := l.Table("CreateOrUpdate", "result", "answer", "to etcd", "stored")
-		var result controllerutil.OperationResult
-		var sent wire.Requests
-		paint := func(when, color string) (err error) {
-			shelf := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: "shelf"}}
-			sent = l.Record(func() {
-				result, err = controllerutil.CreateOrUpdate(l.Context(), api, shelf, func() error {
-					if shelf.Data == nil {
-						shelf.Data = map[string]string{}
-					}
-					shelf.Data["color"] = color // and leaves what others have put there
-					return nil
-				})
-			})
-			table.Row(when, result, l.Answered(), sent.Summary(), lab.Fields(l.Peek("shelf"), "color", "size"))
-			return err
-		}
-		l.Accepted(paint("color=red", "red"), "the first")
-		l.Accepted(paint("color=red once more", "red"), "the second")
-		l.Equal("the result of the second", result, controllerutil.OperationResultNone)
-		l.Equal("the number of transactions of the second", sent.Count(wire.Txn), 0)
-
-		l.Wire.AddHTTP(&wire.HTTPRule{
-			When: func(c *wire.Call) bool { return c.Who == "writer" && c.Verb == http.MethodPut }, Times: 1,
-			Do: func(int) { l.Settle(l.Rival().Set("shelf", "size=3")) },
-		})
-		raced := paint("color=blue, raced", "blue")
-		l.Refused(raced, "the raced CreateOrUpdate", lab.Stale(l.Peek("shelf")))
-		l.Accepted(paint("color=blue, the next reconcile", "blue"), "the next")
-		table.End()
-		l.Say("In the raced row the transaction is the rival's: the replace was refused after a read, and sent none " +
-			"(CF2).")
-		l.Stored(l.Peek("shelf"), "color=blue", "size=3")
-	})
 }

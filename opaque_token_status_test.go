@@ -2,14 +2,18 @@
 package modrev
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	typedapps "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -18,55 +22,73 @@ import (
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
 	"modrev/helpers/source"
+	"modrev/helpers/wire"
 	"modrev/helpers/world"
 )
 
 func TestOT13_TheDefinitionSaysWhetherStatusHasADoorOfItsOwn(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT13", From: "D2 paragraph 4",
-		Says: "the status subresource separates status from spec, where the resource's definition says so: there a " +
-			"replace of the object ignores status and one of /status ignores spec; where it does not, /status is 404 " +
-			"and a change of status moves generation",
-		Why: "200 does not mean that all was stored that was sent; and without the subresource every report of a " +
-			"controller looks like a new order to it (and IsNotFound from /status does not mean that the object is " +
-			"gone)",
-		FalseIf: world.StatusGoesToTheObject.Shows(`size=9 is stored`),
+		Says: "where a custom resource's definition has a status subresource, a replace of the object ignores " +
+			"status and one of /status ignores everything else",
+		Why: "200 does not mean that all you sent was stored; without the subresource every report moves " +
+			"generation, like a new order",
+		Do:      "Write spec and metadata through the object, and status through /status.",
+		FalseIf: world.StatusGoesToTheObject.Shows(`what a replace of /status moves is rv gen, rv gen`),
 		AlsoFalseIf: []world.World{
 			world.StoredInAnotherEncoding.Shows(`sent to the object moves is rv, rv gen`),
 			world.NoStatusMeansTheObject.Shows(`a replace of /status moves is rv, rv gen`),
+			phasesAreMended.Shows(`a phase that the schema does not know moves at /status is rv, 404`),
+			metadataRidesAlong.Shows(`what a replace of /status moves is rv \(2 writes\), 404`),
 		},
 		Read: source.Decl("k8s.io/apiextensions-apiserver/pkg/registry/customresource",
-			"customResourceStrategy.PrepareForUpdate"),
+			"statusStrategy.PrepareForUpdate"),
 		Answers: "#44 #47",
 	}, func(l *lab.Lab) {
-		with, without := l.CustomResource("status"), l.CustomResource()
+		phases := map[string]any{"phase": map[string]any{"type": "string", "enum": []any{"Open", "Full"}}}
+		with := l.Define(lab.Version{Name: "v1", Storage: true, Status: phases, Subresources: []string{"status"}})
+		without := l.Define(lab.Version{Name: "v1", Storage: true, Status: phases})
 		l.Of(with).Create("shelf", "size=1")
 		l.Of(without).Create("shelf", "size=1")
-		l.Say("Two custom resources, one with the subresource /status and one without it. rv: a new resourceVersion. " +
-			"gen: generation grew by one. -: answered with 200, but nothing moved and nothing was written.")
+		l.Say("Two custom resources, one with the subresource /status and one without it. Their schema knows one field " +
+			"of status: phase, which is Open or Full. rv: a new resourceVersion. gen: generation grew by one. -: " +
+			"answered with 200, but nothing moved and nothing was written.")
 		table := l.Table("replace of", "with /status", "stored then", "without it", "stored then")
-		replace := func(what, subresource string, fields ...string) (moved []string) {
-			row := []any{what}
+		for _, e := range []struct {
+			what, subresource string
+			fields            []string
+			name              string    // in a failure
+			moves             [2]string // with /status, and without
+		}{
+			{"object: size=2, phase=Open", "", []string{"size=2", "status.phase=Open"},
+				"a replace of the object moves", [2]string{"rv gen", "rv gen"}},
+			{"object: phase=Full", "", []string{"status.phase=Full"},
+				"another status sent to the object moves", [2]string{"-", "rv gen"}},
+			{"object: phase=Half", "", []string{"status.phase=Half"},
+				"a phase that the schema does not know moves at the object", [2]string{"-", "422"}},
+			{"/status: size=9, room=hall, phase=Full", "status",
+				[]string{"size=9", "metadata.labels.room=hall", "status.phase=Full"},
+				"a replace of /status moves", [2]string{"rv", "404"}},
+			{"/status: phase=Half", "status", []string{"status.phase=Half"},
+				"a phase that the schema does not know moves at /status", [2]string{"422", "404"}},
+			{"/status: stock=7", "status", []string{"status.stock=7"},
+				"a field that the schema does not know moves at /status", [2]string{"-", "404"}},
+		} {
+			row, moved := []any{e.what}, []string{}
 			for _, kind := range []lab.Kind{with, without} {
-				cell := moves(l, kind, func(shelves *lab.Client) error {
-					_, err := shelves.Sub(subresource).TryReplace(shelves.Peek("shelf"), fields...)
+				moved = append(moved, moves(l, kind, func(shelves *lab.Client) error {
+					_, err := shelves.Sub(e.subresource).TryReplace(shelves.Peek("shelf"), e.fields...)
 					return err
-				})
-				row = append(row, cell, lab.Fields(l.Of(kind).Peek("shelf"), "size", "status.phase"))
-				moved = append(moved, cell)
+				}))
+				row = append(row, moved[len(moved)-1], lab.Fields(l.Of(kind).Peek("shelf"), "size", "status.phase"))
 			}
 			table.Row(row...)
-			return moved
+			l.Equal("what "+e.name, moved, e.moves[:])
 		}
-
-		moved := replace("object: size=2, phase=Open", "", "size=2", "status.phase=Open")
-		l.Equal("what a replace of the object moves, with /status and without,", moved, []string{"rv gen", "rv gen"})
-		moved = replace("object: phase=Full", "", "status.phase=Full")
-		l.Equal("what another status sent to the object moves", moved, []string{"-", "rv gen"})
-		moved = replace("/status: size=9, phase=Full", "status", "size=9", "status.phase=Full")
 		table.End()
-		l.Stored(l.Of(with).Peek("shelf"), "size=2", "status.phase=Full")
-		l.Equal("what a replace of /status moves", moved, []string{"rv", "404"})
+		l.Stored(l.Of(with).Peek("shelf"), "size=2", "-metadata.labels.room", "status.phase=Full", "-status.stock")
+		l.Say("422: the schema validates what comes through the door that counts. What it does not know is pruned, " +
+			"without a word.")
 
 		_, err := l.Of(without).Sub("status").TryReplace(l.Of(without).Get("shelf"))
 		custom := l.Refused(err, "a replace of the /status that is not there", lab.Refusal{
@@ -82,16 +104,70 @@ func TestOT13_TheDefinitionSaysWhetherStatusHasADoorOfItsOwn(t *testing.T) {
 	})
 }
 
+// phasesAreMended has the client's library make a known phase of an unknown one.
+var phasesAreMended = world.New("a proxy mends what the schema does not know", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return strings.HasSuffix(c.Path, "/status") }, Note: "the phase was mended",
+		Request: func(_ *http.Request, body []byte) []byte {
+			return bytes.Replace(body, []byte(`"phase":"Half"`), []byte(`"phase":"Open"`), 1)
+		},
+	})
+})
+
+// metadataRidesAlong sends the metadata of what /status has accepted to the object as well.
+var metadataRidesAlong = world.New("the server takes metadata through /status, whatever the kind", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return strings.HasSuffix(c.Path, "/status") && c.Who != "server" },
+		Note: "its metadata rode along",
+		Answer: func(resp *http.Response, body []byte) []byte {
+			sent, err := resp.Request.GetBody()
+			if err != nil || resp.StatusCode != http.StatusOK {
+				return body
+			}
+			var o lab.Object
+			if err := json.NewDecoder(sent).Decode(&o.Object); err != nil {
+				return body
+			}
+			rides := map[string]any{}
+			for _, name := range []string{"labels", "annotations", "finalizers", "ownerReferences"} {
+				if value, ok, _ := unstructured.NestedFieldNoCopy(o.Object, "metadata", name); ok {
+					rides[name] = value
+				}
+			}
+			patch, _ := json.Marshal(map[string]any{"metadata": rides}) // it was JSON before
+			kind, name := servedAt(strings.TrimSuffix(resp.Request.URL.Path, "/status"))
+			// An error here shows in what is stored.
+			_, _ = l.As("server").Of(kind).TryPatch(name, types.MergePatchType, string(patch))
+			return body
+		},
+	})
+})
+
+// servedAt is the kind and the name of the object that is served at a path.
+func servedAt(path string) (kind lab.Kind, name string) {
+	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	kind.Version, kind.Cluster = parts[1], true
+	if parts = parts[2:]; strings.HasPrefix(path, "/apis/") {
+		kind.Group, kind.Version, parts = kind.Version, parts[0], parts[1:]
+	}
+	if parts[0] == "namespaces" && len(parts) > 2 {
+		kind.Cluster, parts = false, parts[2:]
+	}
+	kind.Resource = parts[0]
+	return kind, parts[1]
+}
+
 func TestOT14_SpecAndStatusShareOneToken(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT14", From: "D2 paragraph 4",
-		Says: "a status write is not free of concurrency: a stale token on /status is refused, and a status write " +
-			"makes a pending write of the spec stale: there is one token for the whole object",
-		Why: "a conflict on the spec may mean no more than that a controller has reported; and a controller has to " +
-			"read again after every change of the spec",
-		FalseIf: world.ClientDropsTheToken.Shows(`the human's write of the spec was accepted`),
+		Says: "spec and status share one token: /status refuses a stale one, too, and each status write makes " +
+			"pending spec writes stale",
+		Why: "a conflict on the spec may only mean that a controller has reported; and a controller re-reads after " +
+			"every change of the spec",
+		Do:      "Expect a conflict from each door after a write through the other.",
+		FalseIf: world.StatusNeedsNoToken.Shows(`the controller's write of the status was accepted`),
 		AlsoFalseIf: []world.World{
-			world.StatusNeedsNoToken.Shows(`the controller's write of the status was accepted`),
+			world.ClientDropsTheToken.Shows(`the human's write of the spec was accepted`),
 			world.EveryPatchCarriesAToken.Shows(
 				`a patch of a field that only the controller writes was refused: 409 Conflict`),
 		},
@@ -148,12 +224,15 @@ func TestOT14_SpecAndStatusShareOneToken(t *testing.T) {
 func TestOT15_AChangedTokenIsNoChangeOfDesiredState(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT15", From: "D2 paragraph 4",
-		Says: "a changed resourceVersion does not mean that the desired state has changed: a label, a status or a " +
-			"new owner of a field moves it, too; generation tells, for the kinds that have one (a Deployment counts " +
-			"annotations, too, OT3)",
-		Why: "a controller that acts on every new resourceVersion answers its own status writes; one that looks at " +
-			"generation sees no change of a ConfigMap, ever: compare what you own",
+		Says: "a changed resourceVersion does not mean a changed desired state: a label, another status or a new " +
+			"owner moves it as well",
+		Why: "a controller that acts on every new resourceVersion answers its own reports; one that looks at " +
+			"generation misses every change of a ConfigMap",
+		Do:      "Compare what you own with what is there, and write only the difference.",
 		FalseIf: world.AProxyTouchesTheSpec.Shows(`the desired state after a label on the Deployment is changed`),
+		AlsoFalseIf: []world.World{
+			world.StoredInAnotherEncoding.Shows(`whether the same status once more moves the resourceVersion is true`),
+		},
 		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/predicate", "TypedGenerationChangedPredicate.Update"),
 		Answers: "#45 #56",
 	}, func(l *lab.Lab) {
@@ -163,15 +242,17 @@ func TestOT15_AChangedTokenIsNoChangeOfDesiredState(t *testing.T) {
 			what            string
 			kind            lab.Kind
 			edit            shelfEdit
+			moves           bool // the resourceVersion
 			changed, passes bool
 		}{
-			{"a label on the Deployment", lab.Deployment, sendMerge(label), false, false},
-			{"its status", lab.Deployment, sendMerge(observed).to("status"), false, false},
-			{"another status", lab.Deployment, sendMerge(counted).to("status"), false, false},
-			{"a second owner of a field", lab.Deployment, applyField("ann", "30"), false, false},
-			{"an annotation", lab.Deployment, sendMerge(annotation), false, true},
-			{"its spec", lab.Deployment, setField("60"), true, true},
-			{"the data of a ConfigMap", lab.ConfigMap, setField("60"), true, false},
+			{"a label on the Deployment", lab.Deployment, sendMerge(label), true, false, false},
+			{"its status", lab.Deployment, sendMerge(observed).to("status"), true, false, false},
+			{"the same status once more", lab.Deployment, sendMerge(observed).to("status"), false, false, false},
+			{"another status", lab.Deployment, sendMerge(counted).to("status"), true, false, false},
+			{"a second owner of a field", lab.Deployment, applyField("ann", "30"), true, false, false},
+			{"an annotation", lab.Deployment, sendMerge(annotation), true, false, true},
+			{"its spec", lab.Deployment, setField("60"), true, true, true},
+			{"the data of a ConfigMap", lab.ConfigMap, setField("60"), true, true, false},
 		}
 		state := map[bool]string{true: "changed", false: "the same"}
 		verdict := map[bool]string{true: "passes it", false: "drops it"}
@@ -190,11 +271,11 @@ func TestOT15_AChangedTokenIsNoChangeOfDesiredState(t *testing.T) {
 			passes := byGeneration.Update(update)
 			table.Row(c.what, before.GetResourceVersion()+" → "+after.GetResourceVersion(),
 				fmt.Sprintf("%d → %d", before.GetGeneration(), after.GetGeneration()), state[changed], verdict[passes])
-			l.Expect(before.GetResourceVersion() != after.GetResourceVersion(), c.what+" moves the resourceVersion",
-				"%s: it stays", c.what)
+			l.Equal("whether "+c.what+" moves the resourceVersion",
+				after.GetResourceVersion() != before.GetResourceVersion(), c.moves)
 			l.Equal("the desired state after "+c.what, state[changed], state[c.changed])
 			l.Equal("whether GenerationChangedPredicate passes "+c.what, passes, c.passes)
-			l.Expect(byVersion.Update(update), "ResourceVersionChangedPredicate passes "+c.what, "%s: it drops it", c.what)
+			l.Equal("whether ResourceVersionChangedPredicate passes "+c.what, byVersion.Update(update), c.moves)
 		}
 		table.End()
 		shelf := l.Peek("shelf")
@@ -202,10 +283,10 @@ func TestOT15_AChangedTokenIsNoChangeOfDesiredState(t *testing.T) {
 			l.Expect(p.Create(event.CreateEvent{Object: shelf}), "a create passes", "%T drops it", p)
 			l.Expect(p.Delete(event.DeleteEvent{Object: shelf}), "a delete passes", "%T drops it", p)
 		}
-		l.Say("The predicate is GenerationChangedPredicate of controller-runtime. Every status written would wake a " +
-			"controller that goes by resourceVersion, and it would write its status again. For a kind without a " +
-			"generation the way out is ResourceVersionChangedPredicate, which passes every row of this table, and " +
-			"then in the reconcile to compare what one owns with what is there, and to write only if they differ. " +
-			"Both look at updates only: every create and every delete passes.")
+		l.Say("The predicate is GenerationChangedPredicate of controller-runtime. A controller that goes by " +
+			"resourceVersion is woken by each status that it writes, if that differs from the last: a time or a counter in " +
+			"it, and it never rests. The same status once more moves nothing. For a kind without a generation take " +
+			"ResourceVersionChangedPredicate, and compare in the reconcile. Both look at updates only: every create and " +
+			"every delete passes.")
 	})
 }

@@ -26,37 +26,46 @@ import (
 func TestOT1_ANameLocatesAndTheUIDTellsIncarnationsApart(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT1", From: "D2 paragraph 1",
-		Says: "namespace and name say where an object is; the uid says which: delete it and create it again, and the " +
-			"same place holds another object",
-		Why:     "what was learned about an object, or decided for it, does not hold for its namesake",
+		Says:    "a name says where an object is, its uid says which: created again at the same place, it is another object",
+		Why:     "what you learned about an object, or decided for it, does not hold for its namesake",
+		Do:      "Compare uids before you act on what you remember about an object.",
 		FalseIf: world.UIDsBelongToNames.Shows(`both have the uid [0-9a-f-]+`),
 		Read:    source.Decl("k8s.io/apiserver/pkg/registry/rest", "FillObjectMetaSystemFields"),
 	}, func(l *lab.Lab) {
-		first := l.Create("shelf", "color=red")
+		var first *lab.Object
+		putFirst := l.Record(func() { first = l.Create("shelf", "color=red") })
 		l.Delete("shelf")
-		l.Create("shelf", "color=red")
+		putSecond := l.Record(func() { l.Create("shelf", "color=red") })
 		second := l.Get("shelf")
+		placeOfFirst, placeOfSecond := keyPut(l, putFirst), keyPut(l, putSecond)
 
 		table := l.Table("", "first", "second")
 		table.Row("name", first.GetName(), second.GetName())
-		table.Row("key in etcd", wire.ShortKey(l.Key(first)), wire.ShortKey(l.Key(second)))
+		table.Row("key in etcd", wire.ShortKey(placeOfFirst), wire.ShortKey(placeOfSecond))
 		table.Row("data", lab.Field(first, "color"), lab.Field(second, "color"))
 		table.Row("uid", first.GetUID(), second.GetUID())
 		table.Row("resourceVersion", first.GetResourceVersion(), second.GetResourceVersion())
 		table.End()
 
-		l.Equal("the mod_revision of the key of the first", l.KV(first).ModRevision, number(second))
+		l.Equal("the key that the second create puts", placeOfSecond, placeOfFirst)
 		l.Expect(first.GetUID() != second.GetUID(), "each incarnation has a uid of its own",
 			"both have the uid %s", first.GetUID())
 	})
 }
 
+// keyPut is the key that the one transaction of a create puts.
+func keyPut(l *lab.Lab, sent wire.Requests) string {
+	l.Sends(sent, "the create", "1 Txn")
+	return sent.Only(wire.Txn)[0].Then[0].Key
+}
+
 func TestOT2_WhatIsRememberedByNameGoesToTheNextIncarnation(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT2", From: "D2 paragraph 1",
-		Says: "something outside the cluster that is remembered by name alone is taken for the next incarnation's; " +
+		Says: "what is remembered by name alone passes for the next incarnation's, inside the cluster or outside; " +
 			"remembered by uid it is not",
 		Why:         "bob must not get ann's disk because his shelf has the name that hers had",
+		Do:          "Label what you make outside the cluster with the uid, not with the name.",
 		FalseIf:     world.UIDsBelongToNames.Shows(`by its uid bob's shelf is given ann's disk`),
 		AlsoFalseIf: []world.World{world.TheNextOwnerAdopts.Shows(`IsControlledBy says that they are bob's`)},
 		Read:        source.Decl("k8s.io/apimachinery/pkg/apis/meta/v1", "IsControlledBy"),
@@ -98,12 +107,16 @@ func TestOT2_WhatIsRememberedByNameGoesToTheNextIncarnation(t *testing.T) {
 func TestOT3_ResourceVersionGenerationAndUIDMoveApart(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT3", From: "D2 paragraph 1",
-		Says: "resourceVersion, generation and uid are not interchangeable: the resourceVersion moves with every " +
-			"write to storage, generation only with what the kind calls desired state (some kinds have none), the " +
-			"uid never",
-		Why: "who takes one for another either misses changes (generation, of a ConfigMap) or acts on changes that " +
-			"mean nothing to him (resourceVersion)",
+		Says: "every write moves the resourceVersion, only a change of what the kind calls desired state moves " +
+			"generation, and nothing moves the uid",
+		Why: "take generation for resourceVersion and you miss every change of a ConfigMap; the other way round you " +
+			"act on noise",
+		Do:      "Compare resourceVersion for \"written\", generation for \"wanted otherwise\", uid for \"the same object\".",
 		FalseIf: world.AProxyTouchesTheSpec.Shows(`what a label moves on a Deployment is rv gen`),
+		AlsoFalseIf: []world.World{
+			world.StoredInAnotherEncoding.Shows(`what the same once more moves on a ConfigMap is rv`),
+			world.GenerationsAreDropped.Shows(`of a ConfigMap that was created with 7 is 0`),
+		},
 		Read: source.Decl("k8s.io/apiextensions-apiserver/pkg/registry/customresource",
 			"customResourceStrategy.PrepareForUpdate"),
 		Answers: "#44 #45",
@@ -158,10 +171,42 @@ func TestOT3_ResourceVersionGenerationAndUIDMoveApart(t *testing.T) {
 			table.Row(row...)
 		}
 		table.End()
-		l.Say("The uid never moved. The generation of a ConfigMap and of a Lease is 0 for ever. A Deployment counts " +
-			"its annotations among the desired state, and the wish to be deleted counts for all kinds that have a " +
-			"generation.")
+		l.Say("The uid never moved. A Deployment counts its annotations among the desired state. A deletion that waits " +
+			"for a finalizer counts, too, unless the generation is 0. ConfigMaps and Leases never count by themselves, " +
+			"but a create keeps the generation that it says:")
+		showKeptGenerations(l)
 	})
+}
+
+// showKeptGenerations shows what becomes of a generation that a client sends.
+func showKeptGenerations(l *lab.Lab) {
+	table := l.Table("generation of a", "ConfigMap", "Deployment")
+	created, relabeled := []any{"create that says 7"}, []any{"replace that says 9"}
+	deleted := []any{"delete, held by a finalizer"}
+	for _, restored := range []struct {
+		kind  lab.Kind
+		grows [3]int64
+	}{{lab.ConfigMap, [3]int64{7, 7, 8}}, {lab.Deployment, [3]int64{1, 1, 2}}} {
+		shelves, of := l.Of(restored.kind), "the generation of a "+restored.kind.Kind
+		o := shelves.New("restored")
+		o.SetGeneration(7)
+		o.SetFinalizers([]string{"modrev.example/hold"})
+		o = shelves.CreateObject(o)
+		created = append(created, o.GetGeneration())
+		l.Equal(of+" that was created with 7", o.GetGeneration(), restored.grows[0])
+		o.SetGeneration(9)
+		o = shelves.Replace(o, "metadata.labels.a=b")
+		relabeled = append(relabeled, o.GetGeneration())
+		l.Equal(of+" that was replaced with 9", o.GetGeneration(), restored.grows[1])
+		shelves.Delete("restored")
+		o = shelves.Peek("restored")
+		deleted = append(deleted, o.GetGeneration())
+		l.Equal(of+" with 7 that is being deleted", o.GetGeneration(), restored.grows[2])
+	}
+	table.Row(created...)
+	table.Row(relabeled...)
+	table.Row(deleted...)
+	table.End()
 }
 
 // shelfEdit is one way to change an object named shelf. field is a part of what its kind calls desired state.

@@ -62,6 +62,19 @@ func (i *Informer) TryGet(name string) (*Object, error) {
 	return found.(*Object).DeepCopy(), nil
 }
 
+// CopyHook says whether [Informer.Shared] hands out copies. When false, as in reality, it hands out what the cache holds.
+var CopyHook Hook[bool]
+
+// Shared reads an object from the cache as client-go's lister hands it out: it is the cache's own, and no copy.
+func (i *Informer) Shared(name string) *Object {
+	found, err := i.lister.ByNamespace(i.client.lab.Namespace).Get(name)
+	i.client.lab.Step(err, "reading "+name+" from the informer's cache")
+	if CopyHook.in(i.client.lab) {
+		return found.(*Object).DeepCopy()
+	}
+	return found.(*Object)
+}
+
 // WaitFor waits until the cache has reached a resourceVersion, such as that of the answer to a write.
 func (i *Informer) WaitFor(resourceVersion string) {
 	i.client.lab.Until("the informer has reached "+resourceVersion, func() (bool, error) {

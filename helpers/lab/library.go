@@ -1,11 +1,15 @@
 package lab
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -50,3 +54,17 @@ func mapper(kinds []Kind) meta.RESTMapper {
 	}
 	return m
 }
+
+// RetryHook is how [Lab.RetryOnConflict] repeats what it is given: as client-go does.
+var RetryHook = Hook[func(wait.Backoff, func() error) error]{retry.RetryOnConflict}
+
+// RetryOnConflict is client-go's retry.RetryOnConflict, as the world of this lab has it.
+func (l *Lab) RetryOnConflict(backoff wait.Backoff, do func() error) error {
+	return RetryHook.in(l)(backoff, do)
+}
+
+// WaitHook is how [Lab.NextWait] asks a backoff: by its Step.
+var WaitHook = Hook[func(*wait.Backoff) time.Duration]{(*wait.Backoff).Step}
+
+// NextWait is the next wait of a backoff, as the world of this lab has it.
+func (l *Lab) NextWait(backoff *wait.Backoff) time.Duration { return WaitHook.in(l)(backoff) }

@@ -255,7 +255,7 @@ var ServerCreatesWhatIsMissing = New("the server creates whatever a replace does
 
 // NoStatusMeansTheObject stores through the object itself what is sent to a /status that is not there.
 var NoStatusMeansTheObject = New(
-	"where there is no /status, what is meant for it is stored through the object",
+	"what is meant for a /status that is not there is stored through the object",
 	func(l *lab.Lab) {
 		replace := func(q *http.Request, sent []byte) ([]byte, error) {
 			return l.As("server").TryRaw(http.MethodPut, strings.TrimSuffix(q.URL.Path, "/status"), "", sent)

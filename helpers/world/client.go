@@ -328,6 +328,11 @@ var FinalizersAreDropped = New("the client drops the finalizers of what it creat
 	dropMeta(l, creates, "the client dropped the finalizers", "finalizers")
 })
 
+// GenerationsAreDropped takes the generation out of creates.
+var GenerationsAreDropped = New("the client drops the generation of what it creates", func(l *lab.Lab) {
+	dropMeta(l, creates, "the client dropped the generation", "generation")
+})
+
 // AnnotationsAreDropped takes the annotations out of creates.
 var AnnotationsAreDropped = New("the client drops the annotations of what it creates", func(l *lab.Lab) {
 	dropMeta(l, creates, "the client dropped the annotations", "annotations")
