@@ -67,9 +67,9 @@ func TestOT85_AnObjectMovesToANewStorageVersionWhenItIsWritten(t *testing.T) {
 
 		_, err := shelves.TryReplace(created)
 		l.Refused(err, "a replace with the token from before the migration", lab.Stale(created))
-		l.Say("The token from before the migration is stale, though nothing that it stands for has changed: a 409 in a " +
-			"migration says that somebody has written the object, be it the migration itself. storedVersions lists each version " +
-			"that was ever stored; nobody cuts it but you.")
+		l.Say("The token from before the migration is stale, though no content has changed. In a migration a 409 says that " +
+			"somebody has just written the object: if after the switch, it is done. storedVersions lists each version that was " +
+			"ever stored; nobody cuts it but you.")
 	})
 }
 
@@ -77,8 +77,8 @@ func TestOT85b_ObjectsLeftInARemovedVersionBreakEveryList(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT85b", From: "+",
 		Says: "an object that is stored in a version which its definition no longer has answers 500, and breaks every list of its kind",
-		Why: "it can be neither read nor changed nor deleted, and its name stays taken; one of them is enough, and no " +
-			"informer of the kind starts",
+		Why: "it can be neither read nor changed nor deleted, and its name stays taken; one of them keeps every informer of " +
+			"the kind from starting",
 		Do:      "Put the version back, unserved; rewrite every object; then remove it.",
 		FalseIf: everyObjectIsRewrittenFirst.Shows(`GET of the one left in v1 is 200`),
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver/conversion", "(*crConverter).ConvertToVersion"),
@@ -153,8 +153,8 @@ func TestOT86_AVersionThatIsNotServedAnswers404(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT86", From: "+",
 		Says: "a version that is no longer served answers 404, like an object that is gone, while the object is still in etcd",
-		Why: "a controller that takes it for a deletion tears down what the object stands for; a client that takes it for a " +
-			"missing object creates it, and gets the next 404",
+		Why: "a controller that takes it for a deletion tears down what the object stands for; one that creates what is " +
+			"missing gets the next 404",
 		Do:      "On 404, look for the cause UnexpectedServerResponse before you clean up.",
 		FalseIf: world.AGatewaySendsV1OnToV2.Shows(`a read through v1 was accepted`),
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver", "(*crdHandler).ServeHTTP"),

@@ -26,8 +26,8 @@ func TestOT80_EveryVersionOfAnObjectHasTheSameToken(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT80", From: "+",
 		Says: "an object has one key, one uid and one resourceVersion, in whatever version or group it is read",
-		Why: "a write through one version makes every token stale, also those that were read in another; and what " +
-			"informers of two versions hold are not two objects",
+		Why: "a write through one version makes the tokens of all stale; and what informers of two versions hold is one " +
+			"object, and not two",
 		Do:      "Tell objects apart by uid, and send a token through whatever version you write.",
 		FalseIf: world.EachVersionHasATokenOfItsOwn.Shows(`a stale replace of the Shelf was accepted`),
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver", "(*crdHandler).getOrCreateServingInfoFor"),
@@ -128,8 +128,8 @@ func TestOT81b_ABuiltInVersionCarriesWhatItCannotSayInAnnotations(t *testing.T) 
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT81b", From: "+",
 		Says: "a built-in kind carries what an old version cannot say in an annotation: who drops that drops the field",
-		Why: "a client that owns all annotations of an autoscaling/v1 object takes the metrics from its autoscaler, with " +
-			"200, and the server puts a default in their place",
+		Why: "a client that resets the annotations of an autoscaling/v1 object takes its metrics away, with 200; the server " +
+			"puts a default in their place",
 		Do:          "Send back annotations that you do not know, or write the newest version.",
 		FalseIf:     world.LostAnnotationsAreKept.Shows(`the metric after a replace without annotations is memory 50`),
 		AlsoFalseIf: []world.World{world.AnnotationsAreNotSentBack.Shows(`the metric after a replace by what was read is cpu 80`)},
@@ -200,9 +200,9 @@ func TestOT82_AChangedSchemaShowsUnderTheSameToken(t *testing.T) {
 			"a handler that skips equal tokens skips the change", "it let the change pass")
 		l.Expect(!predicate.GenerationChangedPredicate{}.Update(update),
 			"a handler that skips equal generations skips it, too", "it let the change pass")
-		l.Say("No event tells of the change. It ends the watches of the kind, and an informer that then lists anew hands its " +
-			"handlers the old object and the new one, with one token. ResourceVersionChangedPredicate and " +
-			"GenerationChangedPredicate of controller-runtime take that for a resync.")
+		l.Say("No event tells of the change. It ends the watches of the kind. An informer then lists anew, and hands its " +
+			"handlers two objects with one token. ResourceVersionChangedPredicate and GenerationChangedPredicate of " +
+			"controller-runtime drop that.")
 	})
 }
 
