@@ -78,7 +78,7 @@ var book = lesson.Book{
 			{Title: "answers that get lost", Lessons: "OT21b OT21c OT22 OT23 OT23b OT23c"},
 			{Title: "names that are used again", Lessons: "OT25 OT25b OT26"},
 			{Title: "decisions", Lessons: "OT27 OT27b"},
-			{Title: "several views of one object", Lessons: "OT80 OT81 OT81b OT82 OT82b OT83 OT84 OT85 OT85b OT86 OT86b OT87 OT88 OT89"},
+			{Title: "several views of one object", Lessons: "OT80 OT81 OT81b OT81c OT82 OT82b OT83 OT84 OT85 OT85b OT86 OT86b OT87 OT88 OT89"},
 			{Title: "what comes back", Lessons: "OT90 OT91 OT92 OT93 OT94 OT99 OT95 OT98 OT97 OT96"},
 			{Title: "order", Lessons: "OT18 OT19 OT43"},
 			{Title: "fakes", Lessons: "OT42"},

@@ -76,7 +76,13 @@ func misconceptions() []misconception {
 		{77, "a conflict is a malfunction", ""},
 		{78, "an aggregated apiserver gives me the semantics of the built-in one",
 			"it would take an aggregated apiserver with a fault of its own"},
-		{80, "restarting the client clears a conflict that the server causes",
-			"nobody has reported a way to make it happen with one apiserver and one etcd"},
+		{80, "restarting the client clears a conflict that the server causes", ""},
+		{95, "the same resourceVersion means the same content", ""},
+		{96, "a definition that was accepted is in force; Established says so", ""},
+		{97, "each version of an object has a token and a life of its own", ""},
+		{104, "tokens never come back", ""},
+		{118, "objects are converted when their definition is; and a no-op never moves the resourceVersion", ""},
+		{119, "the same content is no write, so it cannot rotate a key", ""},
+		{121, "the order of resourceVersions is the order of commits, whatever the store", ""},
 	}
 }
