@@ -191,8 +191,8 @@ func TestOT93_ARestoreBringsBackTheSameObjects(t *testing.T) {
 		ID: "OT93", From: "+",
 		Says: "a restore brings deleted objects back under the same uid, takes away new ones, and gives generations out " +
 			"again",
-		Why: "what was torn down outside is gone, though its object is back; and a generation 2 that was handled may be " +
-			"another than the generation 2 that is there",
+		Why: "what was torn down outside is gone, though its object is back; and the generation 2 that was handled may be " +
+			"another than the present one",
 		Do:      "After a restore, compare what exists outside with the objects, both ways.",
 		FalseIf: world.NothingIsLost.Shows(`a read of what was deleted was refused: 404 NotFound`),
 		Read:    source.Decl("go.etcd.io/etcd/etcdutl/v3/snapshot", "(*v3Manager).copyAndVerifyDB"),
@@ -396,8 +396,8 @@ func TestOT97_ANumberIsGivenAtTheCommit(t *testing.T) {
 		ID: "OT97", From: "+",
 		Says: "etcd gives a number at the commit: of two writes, the one that arrives later has the greater, though it was " +
 			"sent first",
-		Why: "who has seen a number has seen all before it; a store that draws it earlier (SQL under kine) hides the " +
-			"slower write from lists and watches",
+		Why: "if you have seen a number, you have seen all before it; a store that draws it earlier (SQL under kine) hides " +
+			"the slower write",
 		Do:      "Trust the order of numbers with etcd; ask what your store does.",
 		FalseIf: world.NumbersAreDrawnBeforeTheCommit.Shows(`the watch delivered fast, fence`),
 		Read:    source.Decl("go.etcd.io/etcd/server/v3/storage/mvcc", "(*storeTxnWrite).End"),

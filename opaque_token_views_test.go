@@ -181,8 +181,8 @@ func TestOT81c_WithoutItsConverterAnObjectHasOneVersion(t *testing.T) {
 		ID: "OT81c", From: "+",
 		Says: "while a conversion webhook is down, an object can be used in the version that it is stored in, and in no " +
 			"other",
-		Why: "informers of the other version cannot start, what it has written cannot be applied to, and a message calls " +
-			"the object corrupt, which it is not",
+		Why: "informers of the other version cannot start, what it has written cannot be applied to; and the message calls " +
+			"a sound object corrupt",
 		Do:      "Watch and write the storage version; keep a converter up while anybody does not.",
 		FalseIf: world.AGatewaySends("v2", "v1").Shows(`a GET through v2 is 200`),
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver/conversion", "(*webhookConverter).Convert"),
