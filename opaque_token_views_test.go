@@ -276,8 +276,8 @@ func TestOT82b_ADefaultFollowsTheSchemaUntilItIsWritten(t *testing.T) {
 		ID: "OT82b", From: "+",
 		Says: "a default of a custom resource follows the schema until a write of the object stores it; from then on it " +
 			"stays",
-		Why: "two objects of one manifest behave differently after a release, by whether anybody has touched them since " +
-			"the last",
+		Why: "two objects of one manifest differ after a release, by whether anybody has touched them since the last one, be " +
+			"it with an empty patch",
 		Do:      "Write the value that must last; do not rely on a default.",
 		FalseIf: world.EtcdKeepsTheOldValue.Shows(`b of a touched shelf, by default 7, is 7`),
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting", "Default"),
@@ -299,8 +299,8 @@ func TestOT82b_ADefaultFollowsTheSchemaUntilItIsWritten(t *testing.T) {
 		}
 		l.Redefine(kind, with(by(6)))
 		look("default 6")
-		shelves.Patch("touched", types.MergePatchType, `{"metadata":{"labels":{"room":"12"}}}`)
-		look("default 6, and touched gets a label")
+		shelves.Patch("touched", types.MergePatchType, `{}`)
+		look("default 6, and an empty patch of touched")
 		l.Redefine(kind, with(by(7)))
 		leftAlone, touched := look("default 7")
 		table.End()
