@@ -95,8 +95,10 @@ func TestOT32_AWriteDecodesTheAnswerIntoYourObject(t *testing.T) {
 		table.End()
 		l.Refused(err, "an update with a stale token", lab.Stale(mine))
 		l.Equal("status.phase on your copy after a refusal", lab.Field(mine, "status.phase"), "Open")
-		l.Say("Only a refusal leaves your copy as it was. A label that you set before the last Status().Update is gone from your " +
-			"copy, too: a custom resource's /status takes no metadata (OT100). client-go's typed clients return the answer as another object.")
+		l.Say("Only a refusal leaves your copy as it was. A label that you set before the last Status().Update is gone " +
+			"from your " +
+			"copy, too: a custom resource's /status takes no metadata (OT100). client-go's typed clients return the answer as " +
+			"another object.")
 	})
 }
 

@@ -70,10 +70,9 @@ func TestOT85_AnObjectMovesToANewStorageVersionWhenItIsWritten(t *testing.T) {
 
 		_, err := shelves.TryReplace(created)
 		l.Refused(err, "a replace with the token from before the migration", lab.Stale(created))
-		l.Say("The token from before the migration is stale, though nothing that it stands for has changed: a 409 in a " +
-			"migration says that somebody has written the object, be it the migration itself. storedVersions lists each " +
-			"version " +
-			"that was ever stored; nobody cuts it but you.")
+		l.Say("The token from before the migration is stale, though no content has changed. In a migration a 409 says that " +
+			"somebody has just written the object: if after the switch, it is done. storedVersions lists each version that " +
+			"was ever stored; kube-apiserver only adds to it.")
 	})
 }
 
@@ -82,8 +81,8 @@ func TestOT85b_ObjectsLeftInARemovedVersionBreakEveryList(t *testing.T) {
 		ID: "OT85b", From: "+",
 		Says: "an object that is stored in a version which its definition no longer has answers 500, and breaks every list " +
 			"of its kind",
-		Why: "it can be neither read nor changed nor deleted, and its name stays taken; one of them is enough, and no " +
-			"informer of the kind starts",
+		Why: "it can be neither read nor changed nor deleted, and its name stays taken; one of them keeps every informer " +
+			"of the kind from starting",
 		Do:      "Put the version back, unserved; rewrite every object; then remove it.",
 		FalseIf: everyObjectIsRewrittenFirst.Shows(`GET of the one left in v1 is 200`),
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver/conversion", "(*crConverter).ConvertToVersion"),
@@ -96,9 +95,14 @@ func TestOT85b_ObjectsLeftInARemovedVersionBreakEveryList(t *testing.T) {
 		shelves.Create("left", "a=1")
 		l.Redefine(kind, lab.Version{Name: "v1", Spec: a}, v2)
 		shelves.Create("new", "a=1")
-		l.Of(lab.CustomResourceDefinition).Sub("status").
-			Patch(kind.Definition(), types.MergePatchType, `{"status":{"storedVersions":["v2"]}}`)
+		definitions := l.Of(lab.CustomResourceDefinition)
+		_, err := definitions.TryPatch(kind.Definition(), types.JSONPatchType, `[{"op":"remove","path":"/spec/versions/0"}]`)
+		l.Refused(err, "the removal of a stored version", lab.Refusal{
+			Code: 422, Reason: metav1.StatusReasonInvalid, Causes: []string{"FieldValueInvalid status.storedVersions[0]"},
+		})
 
+		definitions.Sub("status").
+			Patch(kind.Definition(), types.MergePatchType, `{"status":{"storedVersions":["v2"]}}`)
 		l.TryRedefine(kind, v2)
 		table := l.Table("definition", "request, through v2", "answer")
 		for _, q := range []struct{ what, verb, name, body, answer string }{
@@ -119,17 +123,16 @@ func TestOT85b_ObjectsLeftInARemovedVersionBreakEveryList(t *testing.T) {
 		}
 
 		l.Redefine(kind, lab.Version{Name: "v1", Spec: a, Unserved: true}, v2)
-		_, err := shelves.TryGet("left")
+		_, err = shelves.TryGet("left")
 		table.Row("v1 is back, unserved", "GET of the one left in v1", lab.AnswerLine(err))
 		l.Accepted(err, "GET of it once v1 is back")
 		_, err = shelves.TryList(metav1.ListOptions{})
 		table.Row("", "a list", lab.AnswerLine(err))
 		l.Accepted(err, "a list once v1 is back")
 		table.End()
-		l.Say("The API refuses to remove a version that status.storedVersions lists. Here it was cut by hand before the " +
-			"object was rewritten (OT85). The 429 says that the storage is initializing and carries a Retry-After, so " +
-			"client-go " +
-			"repeats the list ten times before it says so.")
+		l.Say("The API refuses to remove a version that status.storedVersions lists, with 422. Here it was cut by hand " +
+			"before the object was rewritten (OT85). The 429 says that the storage is initializing and carries a Retry-After, " +
+			"so client-go repeats the list ten times before it says so.")
 	})
 }
 
@@ -160,11 +163,10 @@ func TestOT86_AVersionThatIsNotServedAnswers404(t *testing.T) {
 		ID: "OT86", From: "+",
 		Says: "a version that is no longer served answers 404, like an object that is gone, while the object is still in " +
 			"etcd",
-		Why: "a controller that takes it for a deletion tears down what the object stands for; a client that takes it for " +
-			"a " +
-			"missing object creates it, and gets the next 404",
+		Why: "a controller that takes it for a deletion tears down what the object stands for; one that creates what is " +
+			"missing gets the next 404",
 		Do:      "On 404, look for the cause UnexpectedServerResponse before you clean up.",
-		FalseIf: world.AGatewaySendsV1OnToV2.Shows(`a read through v1 was accepted`),
+		FalseIf: world.AGatewaySends("v1", "v2").Shows(`a read through v1 was accepted`),
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver", "(*crdHandler).ServeHTTP"),
 		Answers: "#97",
 	}, func(l *lab.Lab) {
@@ -195,10 +197,8 @@ func TestOT86_AVersionThatIsNotServedAnswers404(t *testing.T) {
 		l.Equal("the cause of a 404 about the object", missing.Cause(), "")
 		l.Accepted(func() error { _, err := newest.TryGet("shelf"); return err }(), "a read of shelf through v2")
 		l.Say("IsNotFound is true for all of them. But for the last they are no answer about an object: nothing serves the " +
-			"path, and " +
-			"client-go makes a Status of a bare page. Its typed clients, and controller-runtime's, put what you asked for " +
-			"into the " +
-			"details. See also OT24.")
+			"path, and client-go makes a Status of a bare page. Its typed clients, and controller-runtime's, put what you " +
+			"asked for into the details. See also OT24.")
 	})
 }
 
@@ -210,7 +210,7 @@ func TestOT86b_AnApplyReadsTheObjectInEveryVersionThatAnOwnerUsed(t *testing.T) 
 		Why: "one write through the old version, years ago, and no apply of the new field gets in; replaces and patches of " +
 			"the same object do",
 		Do:      "Reset managedFields, or write them anew, before a version goes.",
-		FalseIf: world.AGatewaySendsV1OnToV2.Shows(`an apply of b to what v1 has touched is 200`),
+		FalseIf: world.AGatewaySends("v1", "v2").Shows(`an apply of b to what v1 has touched is 200`),
 		Read:    source.Decl("k8s.io/apimachinery/pkg/util/managedfields/internal", "(*versionConverter).Convert"),
 		Answers: "#97",
 	}, func(l *lab.Lab) {
@@ -250,8 +250,7 @@ func TestOT86b_AnApplyReadsTheObjectInEveryVersionThatAnOwnerUsed(t *testing.T) 
 		row("is gone", "an apply of b to it, reset", "200", apply("touched"))
 		table.End()
 		l.Say("v1 was touched by a label alone. The 500 has no reason, and no retry cures it. The reset is the merge patch "+
-			"%s. "+
-			"In a built-in kind, an entry of a version that is gone is dropped; of a custom resource it is not.", forget)
+			"%s.", forget)
 	})
 }
 
@@ -302,9 +301,8 @@ func TestOT87_ARotatedKeyReachesAnObjectWithItsNextWrite(t *testing.T) {
 		require.NoError(l, err, "reading the copy of a quota")
 		l.Equal("the name of what is read under another key, with aescbc,", taken.GetName(), "quota")
 		l.Say("An apiserver that does not know key2 yet answers 500: let all of them know it before the first encrypts " +
-			"with it. " +
-			"And the value, copied to another key in etcd, cannot be read: with aesgcm, as here, it is bound to its key. With " +
-			"aescbc it is not: a GET by the second name answers the first object.")
+			"with it. And the value, copied to another key in etcd, cannot be read: with aesgcm, as here, it is bound to its " +
+			"key. With aescbc it is not: a GET by the second name answers the first object.")
 	})
 }
 
@@ -332,8 +330,7 @@ func TestOT88_OneReadToBeSureIsSure(t *testing.T) {
 		ID: "OT88", From: "+",
 		Says: "every read that kube-apiserver sends to etcd is linearizable: it finds what was written before it was sent",
 		Why: "the one read before a refusal may be believed (CF2, GU5b); a serializable read is answered by any member of " +
-			"etcd " +
-			"with what that has",
+			"etcd with what that has",
 		Do:      "Where a decision needs the newest state, read without a resourceVersion.",
 		FalseIf: world.ReadsShowTheVersionBefore.Shows(`a replace with the newest token was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
@@ -377,8 +374,7 @@ func TestOT88_OneReadToBeSureIsSure(t *testing.T) {
 				"it sent: %s", shape)
 		}
 		l.Say("The cache of kube-apiserver was frozen before the replace, so it took the newest token for a stale one. " +
-			"That was not " +
-			"believed before the key was read. Nor is there a serializable read in the whole run, up to here.")
+			"That was not believed before the key was read. Nor is there a serializable read in the whole run, up to here.")
 	})
 }
 

@@ -35,7 +35,7 @@ func TestOT80_EveryVersionOfAnObjectHasTheSameToken(t *testing.T) {
 	}, func(l *lab.Lab) {
 		shelf := l.Define(lab.Version{Name: "v1", Spec: fieldsOfSpec{"a": integer}},
 			lab.Version{Name: "v2", Spec: fieldsOfSpec{"a": integer, "b": integer}, Storage: true})
-		table := l.Table("object", "read in", "uid", "resourceVersion", "mod_revision of its key")
+		table := l.Table("object", "read as", "uid", "resourceVersion", "mod_revision", "next write")
 		for _, k := range []struct {
 			first, second lab.Kind
 			fields        string
@@ -46,20 +46,29 @@ func TestOT80_EveryVersionOfAnObjectHasTheSameToken(t *testing.T) {
 		} {
 			first, second := l.Of(k.first), l.Rival().Of(k.second)
 			first.Create("shelf", k.fields)
-			read, other := first.Get("shelf"), second.Get("shelf")
+			read := first.Get("shelf")
 			stored := l.KV(read).ModRevision
-			table.Row(read.GetKind(), read.GetAPIVersion(), shortUID(read), read.GetResourceVersion(), stored)
-			table.Row("", other.GetAPIVersion(), shortUID(other), other.GetResourceVersion(), l.KV(other).ModRevision)
-			l.Equal("the uid of the "+read.GetKind()+" in the second view", other.GetUID(), read.GetUID())
-			l.Equal("its resourceVersion there", other.GetResourceVersion(), read.GetResourceVersion())
-
-			second.Patch("shelf", types.MergePatchType, `{"metadata":{"labels":{"room":"12"}}}`)
+			views := []*lab.Object{read, second.Get("shelf"), metadataOf(first, "shelf")}
+			as := []string{k.first.GVK().GroupVersion().String(), k.second.GVK().GroupVersion().String(), "metadata alone"}
+			written := second.Patch("shelf", types.MergePatchType, `{"metadata":{"labels":{"room":"12"}}}`)
+			events := []string{
+				first.Watch(read.GetResourceVersion()).Next().ResourceVersion,
+				second.Watch(read.GetResourceVersion()).Next().ResourceVersion, "",
+			}
+			for i, view := range views {
+				table.Row(k.first.Kind, as[i], shortUID(view), view.GetResourceVersion(), stored, events[i])
+				l.Equal("the uid of a view", view.GetUID(), read.GetUID())
+				l.Equal("the resourceVersion of a view", number(view), stored)
+			}
+			l.Equal("the event of the first view", events[0], written.GetResourceVersion())
+			l.Equal("the event of the second view", events[1], written.GetResourceVersion())
 			_, err := first.TryReplace(read)
-			l.Refused(err, "a stale replace of the "+read.GetKind(), lab.Stale(read))
+			l.Refused(err, "a stale replace of the "+k.first.Kind, lab.Stale(read))
 		}
 		table.End()
-		l.Say("Each was then written through the second view; a replace with the token that was read through the first is "+
-			"refused with the ordinary 409. Of a version it says nothing: the refusal of the Shelf is about %s, as ever.",
+		l.Say("The next write went through the second view. A watch of either tells of it under one number. A replace with "+
+			"the token that was read through the first is then the ordinary 409. It names no version: that of the Shelf is "+
+			"about %s.",
 			shelf.GVR().GroupResource())
 	})
 }
@@ -71,7 +80,7 @@ func TestOT81_AWriteThroughAnOlderVersionDropsWhatThatCannotSay(t *testing.T) {
 		Why: "a label, a finalizer, a status, even an empty patch is a write of the whole object; and generation may not " +
 			"tell what was lost",
 		Do:      "Give every served version a place for every field.",
-		FalseIf: world.AGatewaySendsV1OnToV2.Shows(`b after a replace by what was read is 1`),
+		FalseIf: world.AGatewaySends("v1", "v2").Shows(`b after a replace by what was read is 1`),
 		AlsoFalseIf: []world.World{
 			world.EmptyPatchesAreNotStored.Shows(`b after an empty merge patch is 1`),
 		},
@@ -84,6 +93,9 @@ func TestOT81_AWriteThroughAnOlderVersionDropsWhatThatCannotSay(t *testing.T) {
 			lab.Version{Name: "v2", Spec: fieldsOfSpec{"a": integer, "replicas": integer, "b": integer},
 				Subresources: subresources, Storage: true})
 		old, newest := l.As("old").Of(kind), l.As("new").Of(kind.In("v2"))
+		replace := func(name string) error { _, err := old.TryReplace(old.Get(name)); return err }
+		apply := func(name string) error { _, err := old.TryApply(name, "ann", true, "a=2"); return err }
+		remove := func(name string) error { return old.TryDelete(name) }
 		merge := func(c *lab.Client, body string) func(name string) error {
 			return func(name string) error { _, err := c.TryPatch(name, types.MergePatchType, body); return err }
 		}
@@ -94,15 +106,14 @@ func TestOT81_AWriteThroughAnOlderVersionDropsWhatThatCannotSay(t *testing.T) {
 			write      func(name string) error
 			generation int64
 		}{
-			{"replace", "a replace by what was read", func(name string) error { _, err := old.TryReplace(old.Get(name)); return err }, 1},
+			{"replace", "a replace by what was read", replace, 1},
 			{"empty", "an empty merge patch", merge(old, `{}`), 1},
 			{"label", "a label", merge(old, `{"metadata":{"labels":{"room":"12"}}}`), 1},
 			{"finalizer", "a finalizer", merge(old, `{"metadata":{"finalizers":["modrev.example/more"]}}`), 1},
 			{"status", "a status, through /status", merge(old.Sub("status"), `{"status":{"message":"fine"}}`), 1},
 			{"scale", "replicas, through /scale", merge(old.Sub("scale"), `{"spec":{"replicas":2}}`), 2},
-			{"apply", "an apply of a", func(name string) error { _, err := old.TryApply(name, "ann", true, "a=2"); return err },
-				2},
-			{"delete", "a delete that a finalizer holds", func(name string) error { return old.TryDelete(name) }, 2},
+			{"apply", "an apply of a", apply, 2},
+			{"delete", "a delete that a finalizer holds", remove, 2},
 		} {
 			createHeld(newest, w.name, "a=1", "b=1")
 			err := w.write(w.name)
@@ -131,11 +142,12 @@ func TestOT81b_ABuiltInVersionCarriesWhatItCannotSayInAnnotations(t *testing.T) 
 		ID: "OT81b", From: "+",
 		Says: "a built-in kind carries what an old version cannot say in an annotation: who drops that drops the field",
 		Why: "a client that resets the annotations of an autoscaling/v1 object takes its metrics away, with 200; the " +
-			"server " +
-			"puts a default in their place",
-		Do:          "Send back annotations that you do not know, or write the newest version.",
-		FalseIf:     world.LostAnnotationsAreKept.Shows(`the metric after a replace without annotations is memory 50`),
-		AlsoFalseIf: []world.World{world.AnnotationsAreNotSentBack.Shows(`the metric after a replace by what was read is cpu 80`)},
+			"server puts a default in their place",
+		Do:      "Send back annotations that you do not know, or write the newest version.",
+		FalseIf: world.LostAnnotationsAreKept.Shows(`the metric after a replace without annotations is memory 50`),
+		AlsoFalseIf: []world.World{
+			world.AnnotationsAreNotSentBack.Shows(`the metric after a replace by what was read is cpu 80`),
+		},
 		Read: source.Decl("k8s.io/kubernetes/pkg/apis/autoscaling/v1",
 			"Convert_autoscaling_HorizontalPodAutoscaler_To_v1_HorizontalPodAutoscaler"),
 		Answers: "#97",
@@ -161,6 +173,54 @@ func TestOT81b_ABuiltInVersionCarriesWhatItCannotSayInAnnotations(t *testing.T) 
 
 		l.Equal("the metric after a replace by what was read", kept, "memory 50")
 		l.Equal("the metric after a replace without annotations", lost, "cpu 80")
+	})
+}
+
+func TestOT81c_WithoutItsConverterAnObjectHasOneVersion(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT81c", From: "+",
+		Says: "while a conversion webhook is down, an object can be used in the version that it is stored in, and in no " +
+			"other",
+		Why: "informers of the other version cannot start, what it has written cannot be applied to; and the message calls " +
+			"a sound object corrupt",
+		Do:      "Watch and write the storage version; keep a converter up while anybody does not.",
+		FalseIf: world.AGatewaySends("v2", "v1").Shows(`a GET through v2 is 200`),
+		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver/conversion", "(*webhookConverter).Convert"),
+		Answers: "#97",
+	}, func(l *lab.Lab) {
+		a := fieldsOfSpec{"a": integer}
+		kind := l.Define(lab.Version{Name: "v1", Spec: a, Storage: true}, lab.Version{Name: "v2", Spec: a})
+		for _, name := range []string{"shelf", "v1", "v2"} {
+			l.Of(kind.In("v2")).Create(name, "a=1")
+		}
+		l.ConvertBy(kind, "https://127.0.0.1:9/nobody-listens-here")
+		l.Served(kind)
+
+		table := l.Table("request", "through v1, which is stored", "through v2")
+		get := func(c *lab.Client) error { _, err := c.TryGetOnce("shelf", ""); return err }
+		list := func(c *lab.Client) error { _, err := c.TryGetOnce("", ""); return err }
+		merge := func(c *lab.Client) error { _, err := c.TrySet("shelf", "a=2"); return err }
+		apply := func(c *lab.Client) error { _, err := c.TryApply("shelf", "ann", true, "a=3"); return err }
+		remove := func(c *lab.Client) error { return c.TryDelete(c.Kind().Version) }
+		for _, q := range []struct {
+			what   string
+			do     func(c *lab.Client) error
+			v1, v2 string
+		}{
+			{"a GET", get, "200", "500 InternalError"},
+			{"a list", list, "200", "429 TooManyRequests"},
+			{"a merge patch", merge, "200", "500"},
+			{"an apply", apply, "500", "500"},
+			{"a delete", remove, "200", "500 InternalError"},
+		} {
+			v1, v2 := lab.AnswerLine(q.do(l.Of(kind))), lab.AnswerLine(q.do(l.Of(kind.In("v2"))))
+			table.Row(q.what, v1, v2)
+			l.Equal(q.what+" through v2", v2, q.v2)
+			l.Equal(q.what+" through v1", v1, q.v1)
+		}
+		table.End()
+		l.Say("The objects were created through v2 and are stored as v1. An apply converts them to v2 in any case, since " +
+			"their managedFields name it (OT86b). The 500 of a GET says: corrupt object, not decodable.")
 	})
 }
 
@@ -216,8 +276,9 @@ func TestOT82b_ADefaultFollowsTheSchemaUntilItIsWritten(t *testing.T) {
 		ID: "OT82b", From: "+",
 		Says: "a default of a custom resource follows the schema until a write of the object stores it; from then on it " +
 			"stays",
-		Why: "two objects of one manifest behave differently after a release, by whether anybody has touched them since " +
-			"the last",
+		Why: "two objects of one manifest differ after a release, by whether anybody has touched them since the last one, " +
+			"be " +
+			"it with an empty patch",
 		Do:      "Write the value that must last; do not rely on a default.",
 		FalseIf: world.EtcdKeepsTheOldValue.Shows(`b of a touched shelf, by default 7, is 7`),
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting", "Default"),
@@ -239,8 +300,8 @@ func TestOT82b_ADefaultFollowsTheSchemaUntilItIsWritten(t *testing.T) {
 		}
 		l.Redefine(kind, with(byDefault(6)))
 		look("default 6")
-		shelves.Patch("touched", types.MergePatchType, `{"metadata":{"labels":{"room":"12"}}}`)
-		look("default 6, and touched gets a label")
+		shelves.Patch("touched", types.MergePatchType, `{}`)
+		look("default 6, and an empty patch of touched")
 		l.Redefine(kind, with(byDefault(7)))
 		leftAlone, touched := look("default 7")
 		table.End()
@@ -260,7 +321,7 @@ func TestOT83_WhatASchemaHidesIsLostWithTheNextWrite(t *testing.T) {
 		Do:      "Keep a field in the schema for as long as objects hold it.",
 		FalseIf: world.EtcdKeepsTheOldValue.Shows(`b in etcd after an empty patch is 7`),
 		AlsoFalseIf: []world.World{
-			world.ADefinitionRewritesItsObjects.Shows(`b in etcd, hidden by the schema, is empty`),
+			world.ADefinitionRewritesItsObjects.Shows(`b in etcd, hidden by the fieldsOfSpec, is empty`),
 		},
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver", "(*unstructuredSchemaCoercer).apply"),
 		Answers: "#95",
@@ -281,11 +342,11 @@ func TestOT83_WhatASchemaHidesIsLostWithTheNextWrite(t *testing.T) {
 		look("created with b=7")
 		l.Redefine(kind, a)
 		hidden, stored := look("b is taken out of the schema")
-		l.Equal("b, hidden by the schema,", hidden, "")
-		l.Equal("b in etcd, hidden by the schema,", stored, "7")
+		l.Equal("b, hidden by the fieldsOfSpec,", hidden, "")
+		l.Equal("b in etcd, hidden by the fieldsOfSpec,", stored, "7")
 		l.Redefine(kind, ab)
 		back, _ := look("and put back")
-		l.Equal("b, put back into the schema,", back, "7")
+		l.Equal("b, put back into the fieldsOfSpec,", back, "7")
 		l.Redefine(kind, a)
 		shelves.Patch("shelf", types.MergePatchType, `{}`)
 		_, stored = look("taken out again, and an empty patch")
@@ -334,8 +395,8 @@ func TestOT84_AnAcceptedDefinitionIsNotYetInForce(t *testing.T) {
 		require.NoError(l, post("later", ""), "creating a shelf later")
 		table.End()
 		l.Say("The API has accepted a definition with b before the first row. kube-apiserver's handler learns of it from a " +
-			"watch, " +
-			"which is held until the last; each of several apiservers learns by itself. Established is about the first version.")
+			"watch, which is held until the last; each of several apiservers learns by itself. Established is about the first " +
+			"version.")
 
 		l.Equal("b of a shelf that was created at once", lab.Field(l.Of(kind).Peek("at-once"), "b"), "")
 		l.Refused(strict, "a create with fieldValidation=Strict", lab.Refusal{
@@ -371,6 +432,20 @@ func storedForm(l *lab.Lab, o *lab.Object) *lab.Object {
 	var stored lab.Object
 	require.NoError(l, json.Unmarshal(l.KV(o).Value, &stored.Object), "decoding the stored bytes of "+o.GetName())
 	return &stored
+}
+
+// metadataOf reads the metadata of an object alone, as metadata informers do.
+func metadataOf(c *lab.Client, name string) *lab.Object {
+	const partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	var o lab.Object
+	body, err := c.WithHeader("Accept", partial).TryGetOnce(name, "")
+	if err == nil {
+		err = json.Unmarshal(body, &o.Object)
+	}
+	if err != nil {
+		return &lab.Object{Object: map[string]any{"kind": err.Error()}}
+	}
+	return &o
 }
 
 // fieldsOfSpec is the fields of a spec, with the schema of each.

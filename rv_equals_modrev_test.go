@@ -103,8 +103,9 @@ var book = lesson.Book{
 			{Title: "decisions", Lessons: "OT27b"},
 			{Title: "a token certifies one object", Lessons: "OT44 OT45 OT46 OT47 OT48"},
 			{Title: "admission is part of the attempt", Lessons: "OT50 OT51 OT51b OT52 OT52b OT53 OT53b OT53c OT54"},
-			{Title: "several views of one object", Lessons: "OT80 OT81 OT81b OT82 OT82b OT83 OT84 OT85 OT85b OT86 OT86b OT87 " +
-				"OT88 OT89"},
+			{Title: "several views of one object", Lessons: "OT80 OT81 OT81b OT81c OT82 OT82b OT83 OT84 OT85 OT85b OT86 " +
+				"OT86b OT87 OT88 OT89"},
+			{Title: "what comes back", Lessons: "OT90 OT91 OT92 OT93 OT94 OT99 OT95 OT98 OT97 OT96"},
 			{Title: "order", Lessons: "OT18 OT19 OT43"},
 			{Title: "which number an answer carries", Lessons: "OT70 OT71 OT72 OT73 OT74 OT75"},
 			{Title: "fakes", Lessons: "OT42"},

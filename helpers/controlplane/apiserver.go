@@ -88,7 +88,7 @@ func (c *ControlPlane) startAPIServer(ctx context.Context, name string, o APISer
 	}
 	var a *APIServer
 	for range 3 {
-		a, err = c.launch(ctx, name, flags, c.etcd, own)
+		a, err = c.launch(ctx, name, flags, c.member(), own)
 		if !errors.Is(err, errPortTaken) {
 			break
 		}
@@ -160,7 +160,7 @@ func (c *ControlPlane) launch(
 	a.server = &envtest.APIServer{
 		Path:         script,
 		CertDir:      certs,
-		EtcdURL:      &url.URL{Scheme: "unix", Path: c.etcd.socket(name)},
+		EtcdURL:      &url.URL{Scheme: "unix", Path: c.member().socket(name)},
 		Out:          a.log,
 		Err:          a.log,
 		StartTimeout: startLimit,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
@@ -42,7 +41,7 @@ func (c *ControlPlane) Backup(ctx context.Context, path string) (err error) {
 	return errors.Join(err, to.Close())
 }
 
-// make makes the data of an etcd in a folder that is not there yet.
+// make makes the data of an etcd in a folder that is empty, or not there.
 func (r Restore) make(data string) error {
 	err := snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
 		SnapshotPath:        r.Backup,
@@ -63,18 +62,33 @@ func (r Restore) make(data string) error {
 // Rewind ends etcd and starts another in its place, on the same sockets, with what a backup holds. The kube-apiservers
 // go on: their connections break, and are made anew. [ControlPlane.Etcd] is another client from then on.
 func (c *ControlPlane) Rewind(ctx context.Context, r Restore) error {
-	data := filepath.Join(c.folder.path, "etcd-"+filepath.Base(r.Backup))
-	if err := r.make(data); err != nil {
-		return err
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return errStopped
 	}
 	o := c.etcd.options
+	var err error
+	if o.data, err = os.MkdirTemp(c.folder.path, "etcd-"); err != nil {
+		return fmt.Errorf("making a folder for the data of etcd: %w", err)
+	}
+	if err := r.make(o.data); err != nil {
+		return err
+	}
 	if err := c.etcd.stopAtOnce(ctx); err != nil {
 		return err
 	}
-	o.data = data
-	var err error
-	if c.etcd, err = startMember(ctx, o); err != nil {
+	m, err := startMember(ctx, o)
+	if err != nil {
 		return err
 	}
-	return c.etcd.ready(ctx)
+	c.etcd = m
+	return m.ready(ctx)
+}
+
+// member is the etcd that runs.
+func (c *ControlPlane) member() *member {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.etcd
 }

@@ -133,6 +133,10 @@ func Start(ctx context.Context, o Options) (_ *ControlPlane, err error) {
 }
 
 func (o Options) check() error {
+	if o.Restore != nil && o.DataDir != "" {
+		return errors.New("starting a control plane: Options.Restore and Options.DataDir are both set: what came of a " +
+			"backup is not kept, so leave DataDir empty")
+	}
 	if o.APIServerPath == "" {
 		return errors.New("starting a control plane: Options.APIServerPath is empty: set it to the path of a kube-apiserver")
 	}
@@ -176,11 +180,11 @@ func (c *ControlPlane) LogFile() string { return c.api.LogFile() }
 
 // Etcd is a client of etcd that calls it directly, in this process. Its requests do not pass the
 // interceptors in [Options], and it closes when the control plane stops.
-func (c *ControlPlane) Etcd() *clientv3.Client { return c.etcd.client }
+func (c *ControlPlane) Etcd() *clientv3.Client { return c.member().client }
 
 // EtcdEndpoint is the URL of a unix socket of etcd for any other client, such as etcdctl. Its requests
 // pass the interceptors; [Peer] calls them "tools".
-func (c *ControlPlane) EtcdEndpoint() string { return c.etcd.endpoint(tools) }
+func (c *ControlPlane) EtcdEndpoint() string { return c.member().endpoint(tools) }
 
 // Dir is the folder of this control plane: sockets, certificates, logs. It is gone after Stop.
 func (c *ControlPlane) Dir() string { return c.folder.path }
@@ -214,7 +218,7 @@ func (c *ControlPlane) stopAll(ctx context.Context) error {
 	if c.api != nil {
 		errs = append(errs, c.api.stop(ctx))
 	}
-	errs = append(errs, c.etcd.stop(ctx))
+	errs = append(errs, c.member().stop(ctx))
 	if c.outlived.Load() {
 		// etcd still works on its files. The guard removes them when this process is gone, and until then the
 		// locks keep everybody else away from them.

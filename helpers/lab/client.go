@@ -218,6 +218,13 @@ func (c *Client) Get(name string) *Object {
 	return o
 }
 
+// GetCached reads an object as kube-apiserver's cache has it, however old that is.
+func (c *Client) GetCached(name string) *Object {
+	o, err := c.TryGetAt(name, "0")
+	c.lab.Step(err, c.step("get", name))
+	return o
+}
+
 // TryReplace sends a whole object, with some fields changed, as a PUT. Whether that is conditional is up
 // to the object: it carries the resourceVersion that it was read with, or none.
 func (c *Client) TryReplace(o *Object, fields ...string) (*Object, error) {

@@ -65,7 +65,7 @@ func (l *Lab) Define(versions ...Version) Kind {
 		_ = client.TryDelete(k.Definition())
 	})
 	l.backdate(client, l.established(client, made))
-	l.served(k)
+	l.Served(k)
 	return k
 }
 
@@ -168,8 +168,8 @@ func (l *Lab) backdate(client *Client, def *Object) {
 	l.Step(err, "backdating "+def.GetName())
 }
 
-// served waits until kube-apiserver answers a list of a kind, and has its cache of it ready.
-func (l *Lab) served(k Kind) {
+// Served waits until kube-apiserver answers a list of a kind, and has its cache of it ready.
+func (l *Lab) Served(k Kind) {
 	client := l.quiet().Of(k)
 	var last error
 	err := wait.PollUntilContextCancel(l.ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) {

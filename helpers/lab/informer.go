@@ -62,7 +62,8 @@ func (i *Informer) TryGet(name string) (*Object, error) {
 	return found.(*Object).DeepCopy(), nil
 }
 
-// CopyHook says whether [Informer.Shared] hands out copies. When false, as in reality, it hands out what the cache holds.
+// CopyHook says whether [Informer.Shared] hands out copies. When false, as in reality, it hands out what the cache
+// holds.
 var CopyHook Hook[bool]
 
 // Shared reads an object from the cache as client-go's lister hands it out: it is the cache's own, and no copy.

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -69,8 +70,21 @@ func (l *Lab) renewed(k Kind, change func()) {
 // TryRedefine is [Lab.Redefine] where kube-apiserver may be unable to read what is stored: it waits until
 // kube-apiserver has begun to, for the new storage.
 func (l *Lab) TryRedefine(k Kind, versions ...Version) {
+	l.begun(k, func() { l.redefine(k, versions) })
+}
+
+// ConvertBy has kube-apiserver convert a custom resource by a webhook, and waits as [Lab.TryRedefine] does.
+func (l *Lab) ConvertBy(k Kind, url string) {
+	l.begun(k, func() {
+		l.quiet().Of(CustomResourceDefinition).Patch(k.Definition(), types.MergePatchType, fmt.Sprintf(`{"spec":{"conversion":{
+			"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":%q}}}}}`, url))
+	})
+}
+
+// begun has the definition of a custom resource changed, and waits until kube-apiserver has begun to go by it.
+func (l *Lab) begun(k Kind, change func()) {
 	from := l.Wire.Tape().Now()
-	l.redefine(k, versions)
+	change()
 	l.Until("kube-apiserver lists "+k.Definition()+" anew", func() (bool, error) {
 		_, _ = l.quiet().Of(k).TryGetOnce("nobody", "") // the first request makes the new storage
 		return l.sentSince(from, func(r wire.Request) bool {

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"modrev/helpers/controlplane"
@@ -125,4 +127,15 @@ func (l *Lab) Spend(n int) {
 		_, err := l.Etcd().Put(l.ctx, "/not-kubernetes/"+l.Namespace, "x")
 		l.Step(err, "writing a key of our own into etcd")
 	}
+}
+
+// Defragment has etcd rewrite its file, without the room that compaction has left in it.
+func (l *Lab) Defragment() {
+	l.open()
+	endpoint := l.session.control.EtcdEndpoint() // the client of [Lab.Etcd] cannot ask for this
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
+	l.Step(err, "making a client for the maintenance of etcd")
+	defer client.Close()
+	_, err = client.Defragment(l.ctx, endpoint)
+	l.Step(err, "defragmenting etcd")
 }

@@ -99,6 +99,7 @@ func misconceptions() []misconception {
 		{100, "one request is one admission review, and what was reviewed is stored", ""},
 		{101, "a webhook may write the object that it judges", ""},
 		{103, "an eviction is one atomic check-and-delete", ""},
+		{104, "tokens never come back", ""},
 		{105, "an informer begins with a list", ""},
 		{106, "a bookmark is an object, and comes every minute", ""},
 		{108, "a bulk delete is done as a whole or not at all", ""},

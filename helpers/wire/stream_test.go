@@ -484,3 +484,25 @@ func TestStreamsThatNobodyWantsRecordedPassAsTheyAre(t *testing.T) {
 	err = w.stream(nil, p, &grpc.StreamServerInfo{FullMethod: pb.KV_RangeStream_FullMethodName}, pass)
 	require.ErrorIs(t, err, io.EOF, "a stream that ends before it was asked for anything")
 }
+
+func TestAWatchOfNobodysKeyIsFrozenForOneKubeApiserver(t *testing.T) {
+	w := &Wire{}
+	s := watchThrough(t, w)
+	const definitions = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
+	s.create(0, definitions)
+
+	other := w.FreezeCommon("second", definitions)
+	s.send(events(0, definitions, 6))
+	assert.Equal(t, []int64{6}, revisionsOf(s.next()), "that of another kube-apiserver goes on")
+	other.Release()
+
+	frozen := w.FreezeCommon("apiserver", definitions)
+	s.send(events(0, definitions, 7))
+	s.silent("the events of a frozen watch are kept back")
+	assert.Equal(t, []int64{7}, frozen.Kept())
+	frozen.Release()
+	assert.Equal(t, []int64{7}, revisionsOf(s.next()))
+	s.send(events(0, definitions, 8))
+	assert.Equal(t, []int64{8}, revisionsOf(s.next()))
+	s.end()
+}

@@ -119,6 +119,10 @@ func TestARequestIsPrintedAsAPersonReadsIt(t *testing.T) {
 			"RangeStream configmaps/* → (no answer yet)", "RangeStream of a prefix",
 		},
 		{
+			*describe(&pb.RangeRequest{Key: []byte(k), Serializable: true}),
+			"Range configmaps/cf1-1/shelf → (no answer yet)", "Range of a key, serializable",
+		},
+		{
 			at(&pb.PutRequest{Key: []byte(k)}, succeeded),
 			"Put configmaps/cf1-1/shelf → revision 217", "Put",
 		},

@@ -236,13 +236,12 @@ var ReadsShowTheVersionBefore = New("a read of etcd shows the version before the
 })
 
 // ReadsAreSerializable lets reads be answered by a member of etcd with what that has.
-var ReadsAreSerializable = New("kube-apiserver reads from whatever member of etcd, however far that is",
-	func(l *lab.Lab) {
-		l.Wire.Add(&wire.Rule{
-			When: func(r *wire.Request) bool { return r.Method == wire.Range || r.Method == wire.RangeStream },
-			Note: "made serializable", Request: func(m proto.Message) { m.(*pb.RangeRequest).Serializable = true },
-		})
+var ReadsAreSerializable = New("kube-apiserver asks any member of etcd, however far it is", func(l *lab.Lab) {
+	l.Wire.Add(&wire.Rule{
+		When: func(r *wire.Request) bool { return r.Method == wire.Range || r.Method == wire.RangeStream },
+		Note: "made serializable", Request: func(m proto.Message) { m.(*pb.RangeRequest).Serializable = true },
 	})
+})
 
 // ReadsForAPatchShowTheFirstVersion makes reads of a key, from the writer's first patch on, reads of the first
 // version of it.

@@ -12,9 +12,6 @@ import (
 
 // The worlds of this file bend what connects the views of one object: its versions, its schema, its stored form.
 
-// v1 is what the path of a request through version v1 of a custom resource holds, and its body as apiVersion.
-const v1 = ".modrev.example/v1"
-
 // EachVersionHasATokenOfItsOwn puts the newest token into replaces through v1: nothing but a replace through v1 makes
 // a token of v1 stale.
 var EachVersionHasATokenOfItsOwn = New("a write through one version leaves the tokens of the others good",
@@ -28,18 +25,21 @@ var EachVersionHasATokenOfItsOwn = New("a write through one version leaves the t
 		})
 	})
 
-// AGatewaySendsV1OnToV2 sends what is for version v1 of a custom resource to version v2.
-var AGatewaySendsV1OnToV2 = New("a gateway sends what is for v1 on to v2", func(l *lab.Lab) {
-	l.Wire.AddHTTP(&wire.HTTPRule{
-		When: func(c *wire.Call) bool { return strings.HasPrefix(c.Path, "shelves") },
-		Note: "v2 in any case",
-		Request: func(q *http.Request, body []byte) []byte {
-			v2 := strings.TrimSuffix(v1, "1") + "2"
-			q.URL.Path = strings.Replace(q.URL.Path, v1+"/", v2+"/", 1)
-			return bytes.Replace(body, []byte(v1+`"`), []byte(v2+`"`), 1)
-		},
+// AGatewaySends sends what is for one version of a custom resource on to another.
+func AGatewaySends(from, to string) World {
+	return New("a gateway sends what is for "+from+" on to "+to, func(l *lab.Lab) {
+		l.Wire.AddHTTP(&wire.HTTPRule{
+			When: func(c *wire.Call) bool { return strings.HasPrefix(c.Path, "shelves") },
+			Note: to + " in any case",
+			Request: func(q *http.Request, body []byte) []byte {
+				// The path holds the version, and so does the body, as part of its apiVersion.
+				const group = ".modrev.example/"
+				q.URL.Path = strings.Replace(q.URL.Path, group+from+"/", group+to+"/", 1)
+				return bytes.Replace(body, []byte(group+from+`"`), []byte(group+to+`"`), 1)
+			},
+		})
 	})
-})
+}
 
 // EmptyPatchesAreNotStored makes dry runs of empty merge patches.
 var EmptyPatchesAreNotStored = New("an empty patch is checked, and not stored", func(l *lab.Lab) {
