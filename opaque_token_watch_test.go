@@ -23,7 +23,6 @@ import (
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
 	"modrev/helpers/source"
-	"modrev/helpers/wire"
 	"modrev/helpers/world"
 )
 
@@ -321,10 +320,7 @@ func TestOT62_ARelistTellsTheDifferenceOfTwoStates(t *testing.T) {
 			shelves.Create(name, "color=red")
 		}
 		controller := informed(l, kind, "")
-		cut, mend := cutOff(l, "controller")
-		// kube-apiserver's cache begins anew: that ends the watch, and makes the informer's number too old to go on from.
-		l.RestartCache(kind)
-		cut()
+		held := l.Wire.HoldWatches("controller")
 		shelves.Recreate("again", "color=blue")
 		for _, color := range []string{"blue", "green", "white"} {
 			shelves.Set("moved", "color="+color)
@@ -333,7 +329,8 @@ func TestOT62_ARelistTellsTheDifferenceOfTwoStates(t *testing.T) {
 		shelves.Delete("gone")
 		shelves.Create("brief", "color=red")
 		shelves.Delete("brief")
-		mend()
+		l.RestartCache(kind) // kube-apiserver's cache begins anew: what was before it is too old to watch from
+		held.Break()
 		controller.until("update again", 1)
 		shelves.Create("fence", "color=red")
 		told := controller.until("add fence", 1)[3:] // the first three are of what was there
@@ -352,9 +349,9 @@ func TestOT62_ARelistTellsTheDifferenceOfTwoStates(t *testing.T) {
 					all, last = append(all, n.String()), n
 				}
 			}
-			table.Row(row.name+" is "+row.meanwhile, cmp.Or(strings.Join(all, ", "+
-				""), "nothing"), state(last.from), state(last.now))
-			l.Equal("what is told of "+row.name, strings.Join(all, ", "), row.told)
+			what := strings.Join(all, ", ")
+			table.Row(row.name+" is "+row.meanwhile, cmp.Or(what, "nothing"), state(last.from), state(last.now))
+			l.Equal("what is told of "+row.name, what, row.told)
 			switch row.name {
 			case "again":
 				l.Expect(last.from.GetUID() != last.now.GetUID(), "the update of again is one to another uid",
@@ -364,8 +361,11 @@ func TestOT62_ARelistTellsTheDifferenceOfTwoStates(t *testing.T) {
 			}
 		}
 		table.End()
-		l.Say("The last state of gone that was stored had color=blue. Had the watch held, the handler would have been " +
-			"told a delete and an add of again.")
+		shelves.Recreate("again", "color=green")
+		live := fmt.Sprint(controller.until("add again", 2)[3+len(told):])
+		l.Say("The last state of gone that was stored had color=blue. When again is deleted and created while the watch "+
+			"holds, the handler is told: %s.", live)
+		l.Equal("what is told while the watch holds", live, "[delete again add again]")
 	})
 }
 
@@ -377,37 +377,13 @@ func state(o *lab.Object) string {
 	return fmt.Sprintf("%.8s at %s, %s", o.GetUID(), o.GetResourceVersion(), lab.Fields(o, "color"))
 }
 
-// cutOff keeps back every further request of a client: cut waits until there is one, mend lets them go.
-func cutOff(l *lab.Lab, who string) (cut, mend func()) {
-	waits, gate := make(chan struct{}, 1), make(chan struct{})
-	mend = sync.OnceFunc(func() { close(gate) })
-	l.Cleanup(mend)
-	l.Wire.AddHTTP(&wire.HTTPRule{
-		When: func(c *wire.Call) bool { return c.Who == who },
-		Do: func(int) {
-			select {
-			case waits <- struct{}{}:
-			default:
-			}
-			<-gate
-		},
-	})
-	return func() {
-		select {
-		case <-waits:
-		case <-l.Context().Done():
-			require.NoError(l, context.Cause(l.Context()), "waiting until "+who+" wants to go on")
-		}
-	}, mend
-}
-
 func TestOT63_InitialEventsEndWithABookmark(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT63", From: "+",
 		Says: "a watch that begins with what is there says where that ends, by a marked bookmark, only if it allows " +
 			"bookmarks",
-		Why: "informers of client-go begin so since 0.35: behind a fake or a proxy that drops the bookmark they wait for " +
-			"it and never sync",
+		Why: "informers of client-go begin so since 0.35: a fake, or a proxy, that never sends the bookmark leaves them " +
+			"waiting",
 		Do:      "Send sendInitialEvents with resourceVersionMatch=NotOlderThan and allowWatchBookmarks=true.",
 		FalseIf: world.AProxyDropsBookmarks.Shows(`what a watch tells with .* is ADDED a, ADDED b, ADDED c`),
 		AlsoFalseIf: []world.World{
