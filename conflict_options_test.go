@@ -57,6 +57,12 @@ func TestCF20_ACreateThatCarriesATokenIsA500(t *testing.T) {
 			table.Row("create", token, l.Answered())
 			l.Accepted(err, fmt.Sprintf("a create with %q", token))
 		}
+		backup := l.New("restored")
+		backup.SetUID("00000000-0000-0000-0000-000000000001")
+		created, err := l.TryCreateObject(backup)
+		table.Row("create with a uid", "none", l.Answered())
+		l.Accepted(err, "a create with a uid")
+		l.Expect(created.GetUID() != backup.GetUID(), "it is given a uid of its own", "it keeps the uid of the backup")
 		_, err = l.TryRaw(http.MethodPost, l.Path(""), "dryRun=All",
 			[]byte(`{"metadata":{"name":"shelf","resourceVersion":"5"}}`))
 		table.Row("create, a dry run", "5", l.Answered())

@@ -23,6 +23,7 @@ import (
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
 	"modrev/helpers/source"
+	"modrev/helpers/wire"
 	"modrev/helpers/world"
 )
 
@@ -588,4 +589,74 @@ func TestOT67_ADDEDDoesNotMeanCreated(t *testing.T) {
 			"%s: names are in order, numbers are not. b is the last that the first two watches begin with.",
 			list.GetResourceVersion(), a.GetResourceVersion(), b.GetResourceVersion())
 	})
+}
+
+func TestOT67b_AWatchFromZeroMayBeginWithThePast(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT67b", From: "+",
+		Says: "a watch from 0 begins with what kube-apiserver's cache has, deleted objects included; one without a number " +
+			"waits for the cache",
+		Why: "after a reconnect to another kube-apiserver, 0 can take a client back in time: what it knew as deleted is " +
+			"added again",
+		Do:      "Begin a watch without a number, or from that of a fresh list.",
+		FalseIf: world.ZeroAsksForTheNewest.Shows(`a watch from 0 waits for the cache`),
+		AlsoFalseIf: []world.World{
+			world.WatchesBeginAnywhere.Shows(`a watch without a number does not wait`),
+		},
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage/cacher", "(*Cacher).getWatchCacheResourceVersion"),
+		Answers: "#57 #62",
+	}, func(l *lab.Lab) {
+		kind := l.CustomResource()
+		shelves := l.Of(kind)
+		shelves.Create("kept", "color=red")
+		gone := shelves.Create("gone", "color=red")
+		l.Settle(gone)
+		frozen := l.Wire.Freeze(kind.StoragePrefix())
+		shelves.Delete("gone")
+		require.NoError(l, frozen.Holds(l.Context(), numberOf(gone.GetResourceVersion())+1), "keeping the deletion back")
+
+		fromZero, waits := watchBehind(l, shelves, frozen, "0")
+		l.Expect(!waits, "a watch from 0 is answered at once", "a watch from 0 waits for the cache")
+		watch := fromZero()
+		first, second := watch.Next(), watch.Next()
+		_, err := shelves.TryGet("gone")
+		l.Refused(err, "a read of gone", lab.Refusal{Code: 404, Reason: metav1.StatusReasonNotFound})
+		current, waits := watchBehind(l, shelves, frozen, "")
+		l.Expect(waits, "a watch without a number waits for the cache", "a watch without a number does not wait")
+		frozen.Release()
+		third, only := watch.Next(), current().Next()
+		fence := shelves.Create("fence", "color=red")
+		more := current().Next()
+
+		table := l.Table("watch", "while the cache lags", "when it has caught up")
+		begins := first.Type + " " + first.Name + ", " + second.Type + " " + second.Name
+		table.Row("from 0", begins, third.Type+" "+third.Name)
+		table.Row("without a number", "waits", only.Type+" "+only.Name)
+		table.End()
+		l.Say("The cache is kube-apiserver's own. gone was deleted before either watch began, and a GET of it was %s.",
+			lab.AnswerLine(err))
+		l.Equal("what a watch from 0 begins with", begins, "ADDED gone, ADDED kept")
+		l.Equal("what it tells then", third.Type+" "+third.Name, "DELETED gone")
+		l.Equal("what a watch without a number begins with", only.Type+" "+only.Name, "ADDED kept")
+		l.Equal("the number of the next event", more.ResourceVersion, fence.GetResourceVersion())
+	})
+}
+
+// watchBehind starts a watch while a cache is frozen, and says whether it waits for that cache. watch waits until it
+// has begun.
+func watchBehind(
+	l *lab.Lab, c *lab.Client, frozen *wire.Frozen, number string,
+) (watch func() *lab.Watcher, waits bool) {
+	ctx, cancel := context.WithCancel(l.Context())
+	var begun *lab.Watcher
+	pending := l.Go("the watch from "+number, func() (err error) {
+		defer cancel()
+		begun, err = c.TryWatch(metav1.ListOptions{ResourceVersion: number})
+		return err
+	})
+	waits = frozen.Asked(ctx) == nil
+	return sync.OnceValue(func() *lab.Watcher {
+		require.NoError(l, pending.Wait(), "starting a watch from "+number)
+		return begun
+	}), waits
 }

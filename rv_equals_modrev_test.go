@@ -75,7 +75,7 @@ var book = lesson.Book{
 			{Title: "patch and ownership", Lessons: "OT8 OT8b OT9 OT9b OT29 OT10 OT10b OT10c OT30 OT31 OT11 OT12 OT12b"},
 			{Title: "status", Lessons: "OT13 OT14 OT15"},
 			{Title: "caches", Lessons: "OT16 OT16b OT16c OT16d OT40 OT41 OT17"},
-			{Title: "what a watch tells", Lessons: "OT60 OT61 OT61b OT62 OT63 OT64 OT65 OT66 OT67"},
+			{Title: "what a watch tells", Lessons: "OT60 OT61 OT61b OT62 OT63 OT64 OT65 OT66 OT67 OT67b"},
 			{Title: "telling errors apart", Lessons: "OT20 OT21 OT21d OT24"},
 			{Title: "answers that get lost", Lessons: "OT21b OT21c OT22 OT23 OT23b OT23c"},
 			{Title: "names that are used again", Lessons: "OT25 OT25b OT26"},
