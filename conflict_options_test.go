@@ -279,7 +279,7 @@ func TestCF22_AMisspelledNameIsIgnored(t *testing.T) {
 			table.Row("DELETE "+what, l.Answered(), "left: "+left)
 			l.Equal("what a delete with "+what+" leaves", left, request.left)
 		}
-		held := l.CreateWithFinalizer("held", "modrev.example/hold")
+		held := createHeld(l.Client, "held")
 		_, err = l.TryRaw(http.MethodDelete, l.Path("held"), "fieldManager=bob", nil)
 		owner = l.OwnersOf(l.Peek("held"), "deletionTimestamp")
 		table.Row("DELETE ?fieldManager=bob, with a finalizer", l.Answered(), "the owner of deletionTimestamp: "+owner)

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -188,12 +187,12 @@ func TestOT72_TheAnswerToADeleteMayHaveAnyNumber(t *testing.T) {
 		accounts := l.Of(lab.Kind{Kind: "ServiceAccount", Version: "v1", Resource: "serviceaccounts"})
 		table := l.Table("request", "answer", "its number", "event", "its number")
 		row := func(request string, answer *lab.Object, event lab.WatchEvent) {
-			table.Row(request, cmp.Or(answer.GetKind(), "(an "+
-				"item)"), cmp.Or(answer.GetResourceVersion(), "none"), event.Type, event.ResourceVersion)
+			table.Row(request, cmp.Or(answer.GetKind(), "(an item)"), cmp.Or(answer.GetResourceVersion(), "none"), event.Type,
+				event.ResourceVersion)
 		}
 		l.Create("shelf", "color=red")
 		accounts.Create("shelf")
-		l.CreateWithFinalizer("held", "modrev.example/hold", "color=red")
+		createHeld(l.Client, "held", "color=red")
 		events := l.Watch(l.List().GetResourceVersion())
 		ofAccounts := accounts.Watch(accounts.List().GetResourceVersion())
 
@@ -217,7 +216,7 @@ func TestOT72_TheAnswerToADeleteMayHaveAnyNumber(t *testing.T) {
 		l.Equal("what a delete of an object with a finalizer answers", marked.GetKind(), "ConfigMap")
 		l.Equal("the event of a delete of an object with a finalizer", event.Type, "MODIFIED")
 		l.Equal("its number", event.ResourceVersion, marked.GetResourceVersion())
-		answer = l.Replace(lab.WithoutFinalizers(marked))
+		answer = l.Replace(marked, "-metadata.finalizers")
 		event = events.Next()
 		row("replace, without the last finalizer", answer, event)
 		l.Equal("the event of the replace without the last finalizer", event.Type, "DELETED")
@@ -339,7 +338,7 @@ func TestOT74_OfTwoAppliesThatCreateBothAreAccepted(t *testing.T) {
 		var err error
 		shelf := l.New("shelf")
 		sent := l.Record(func() {
-			err = overtaken(l, shelf, applying(ann, "ann", "shelf", "color=red"), applying(bob, "bob", "shelf", "size=9"))
+			err = overtakenApplies(l, shelf, applying(ann, "ann", "shelf", "color=red"), applying(bob, "bob", "shelf", "size=9"))
 		})
 		row("apply color=red", "apply size=9", shelf, "color", "size")
 		l.Accepted(err, "an apply of another field")
@@ -347,7 +346,7 @@ func TestOT74_OfTwoAppliesThatCreateBothAreAccepted(t *testing.T) {
 		l.Sends(sent.Only(wire.Txn), "both applies", "3 Txn")
 
 		same := l.New("same")
-		err = overtaken(l, same, applying(ann, "ann", "same", "color=red"), applying(bob, "bob", "same", "color=blue"))
+		err = overtakenApplies(l, same, applying(ann, "ann", "same", "color=red"), applying(bob, "bob", "same", "color=blue"))
 		row("apply color=red", "apply color=blue", same, "color")
 		l.Refused(err, "an apply of the same field", lab.Refusal{
 			Code: 409, Reason: metav1.StatusReasonConflict, Causes: []string{"FieldManagerConflict .data.color"},
@@ -355,7 +354,7 @@ func TestOT74_OfTwoAppliesThatCreateBothAreAccepted(t *testing.T) {
 
 		posted := l.New("posted")
 		create := func() error { _, err := ann.TryCreate("posted", "color=red"); return err }
-		err = overtaken(l, posted, create, applying(bob, "bob", "posted", "size=9"))
+		err = overtakenApplies(l, posted, create, applying(bob, "bob", "posted", "size=9"))
 		row("create color=red", "apply size=9", posted, "color", "size")
 		l.Refused(err, "a create that an apply overtook", lab.Refusal{Code: 409, Reason: metav1.StatusReasonAlreadyExists})
 		table.End()
@@ -363,7 +362,7 @@ func TestOT74_OfTwoAppliesThatCreateBothAreAccepted(t *testing.T) {
 
 		lease := l.Of(lab.Lease).New("shelf", "holderIdentity=ann")
 		replace := func() error { _, err := ann.Of(lab.Lease).TryReplace(lease); return err }
-		err = overtaken(l, lease, replace, applying(bob.Of(lab.Lease), "bob", "shelf", "holderIdentity=bob"))
+		err = overtakenApplies(l, lease, replace, applying(bob.Of(lab.Lease), "bob", "shelf", "holderIdentity=bob"))
 		refused := l.Refused(err, "a replace that was to create a Lease", lab.Refusal{
 			Code: 422, Reason: metav1.StatusReasonInvalid, Causes: []string{"FieldValueInvalid metadata.resourceVersion"},
 		})
@@ -372,8 +371,8 @@ func TestOT74_OfTwoAppliesThatCreateBothAreAccepted(t *testing.T) {
 	})
 }
 
-// overtaken sends ann's write, and lets bob's overtake it on the way to etcd.
-func overtaken(l *lab.Lab, o *lab.Object, ann, bob func() error) error {
+// overtakenApplies sends ann's write, and lets bob's overtake it on the way to etcd.
+func overtakenApplies(l *lab.Lab, o *lab.Object, ann, bob func() error) error {
 	return l.Race(l.Key(o), ann, func() { require.NoError(l, bob(), "bob's write of "+o.GetName()) })
 }
 
@@ -383,16 +382,6 @@ func applying(c *lab.Client, manager, name string, fields ...string) func() erro
 		_, err := c.TryApply(name, manager, false, fields...)
 		return err
 	}
-}
-
-// answeredTo is the answer to the newest request of a client, with the code of a success: "201".
-func answeredTo(l *lab.Lab, who string) string {
-	for _, c := range slices.Backward(l.Wire.Tape().Calls(0)) {
-		if c.Who == who {
-			return strings.TrimSpace(fmt.Sprintf("%d %s", c.Code, c.Reason))
-		}
-	}
-	return ""
 }
 
 func TestOT75_AnEvictionIgnoresTheNumberInItsMetadata(t *testing.T) {

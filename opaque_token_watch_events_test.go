@@ -31,7 +31,7 @@ func TestOT65_EventsAreWatchedInEtcdItself(t *testing.T) {
 		Answers: "#127",
 	}, func(l *lab.Lab) {
 		kind := l.CustomResource()
-		shelves, events := l.Of(kind), l.Of(lab.CoreEvent)
+		shelves, events := l.Of(kind), l.Of(coreEvent)
 		about := "involvedObject.namespace=" + l.Namespace
 		events.Create("a", about)
 		shelves.Create("a", "color=red")
@@ -91,7 +91,7 @@ func TestOT66_EventsThatExpireShareANumber(t *testing.T) {
 		Answers: "#127",
 	}, func(l *lab.Lab) {
 		defer l.KeepHistory()()
-		events := l.Of(lab.CoreEvent)
+		events := l.Of(coreEvent)
 		about := "involvedObject.namespace=" + l.Namespace
 		stop := putUnderOwnLeases(l)
 		var a, b *lab.Object

@@ -330,7 +330,7 @@ func TestOT62_ARelistTellsTheDifferenceOfTwoStates(t *testing.T) {
 		shelves.Delete("gone")
 		shelves.Create("brief", "color=red")
 		shelves.Delete("brief")
-		l.RestartCache(kind) // kube-apiserver's cache begins anew: what was before it is too old to watch from
+		restartCache(l, kind) // kube-apiserver's cache begins anew: what was before it is too old to watch from
 		held.Break()
 		controller.until("update again", 1)
 		shelves.Create("fence", "color=red")

@@ -34,6 +34,12 @@ type Options struct {
 	// By default the data is in the temporary folder and is removed at the end. One control plane can use
 	// it at a time. What is kept [Apart] is not in it.
 	DataDir string
+
+	// Flags are further flags of kube-apiserver, without the dashes before their names.
+	Flags map[string]string
+
+	// Restore makes etcd's data from a backup. DataDir is then empty: what came of the backup is not kept.
+	Restore *Restore
 }
 
 // Apart says which resources a kube-apiserver keeps in a second etcd. It becomes one
@@ -102,6 +108,11 @@ func Start(ctx context.Context, o Options) (_ *ControlPlane, err error) {
 	} else if c.data, err = lockDataDir(data); err != nil {
 		return nil, err
 	}
+	if o.Restore != nil {
+		if err = o.Restore.make(data); err != nil {
+			return nil, err
+		}
+	}
 	c.etcd, err = startMember(ctx, memberOptions{
 		folder:  path,
 		sockets: []string{first, second, third, tools},
@@ -114,7 +125,7 @@ func Start(ctx context.Context, o Options) (_ *ControlPlane, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.api, err = c.startAPIServer(ctx, first, nil)
+	c.api, err = c.startAPIServer(ctx, first, APIServerOptions{Flags: o.Flags})
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +141,8 @@ func (o Options) check() error {
 		return fmt.Errorf("starting a control plane: there is no kube-apiserver to run: %w", err)
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
-		return fmt.Errorf("starting a control plane: %s is not a program: set Options.APIServerPath to the path of a kube-apiserver", o.APIServerPath)
+		return fmt.Errorf("starting a control plane: %s is not a program: set Options.APIServerPath to the path of a "+
+			"kube-apiserver", o.APIServerPath)
 	}
 	for _, s := range o.EtcdListenURLs {
 		u, err := url.Parse(s)
@@ -138,7 +150,8 @@ func (o Options) check() error {
 			return fmt.Errorf("starting a control plane: the client URL of etcd cannot be read: %w", err)
 		}
 		if ip := net.ParseIP(u.Hostname()); u.Scheme != "http" || ip == nil || !ip.IsLoopback() {
-			return fmt.Errorf("starting a control plane: %s is no client URL for etcd: it must be http and a loopback address, such as http://127.0.0.1:2379, since this etcd asks nobody who they are", s)
+			return fmt.Errorf("starting a control plane: %s is no client URL for etcd: it must be http and a loopback "+
+				"address, such as http://127.0.0.1:2379, since this etcd asks nobody who they are", s)
 		}
 	}
 	return nil
@@ -223,6 +236,9 @@ func (c *ControlPlane) stopAll(ctx context.Context) error {
 type APIServerOptions struct {
 	// Apart keeps some resources in an etcd of their own, started for this kube-apiserver.
 	Apart *Apart
+
+	// Flags are further flags of this kube-apiserver, without the dashes before their names.
+	Flags map[string]string
 }
 
 // StartAPIServer starts a further kube-apiserver over the same etcd and returns as soon as it accepts a
@@ -237,7 +253,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context, o APIServerOptions) (
 	defer cancel(nil)
 	defer context.AfterFunc(c.life, func() { cancel(context.Cause(c.life)) })()
 
-	a, err := c.startAPIServer(ctx, name, o.Apart)
+	a, err := c.startAPIServer(ctx, name, o)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {

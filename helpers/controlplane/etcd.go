@@ -8,7 +8,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -48,12 +50,21 @@ func Peer(ctx context.Context) string {
 	return strings.TrimSuffix(filepath.Base(addr.Name), socketSuffix)
 }
 
+// What the member of an etcd is called, and where its peers would find it: no peer will ever call.
+const memberName = "modrev"
+
+var memberURL = url.URL{Scheme: "unix", Host: "nobody"}
+
 // member is an etcd of one member inside this process.
 type member struct {
-	folder string
-	etcd   *embed.Etcd
-	client *clientv3.Client
-	log    *os.File
+	options memberOptions
+	folder  string
+	etcd    *embed.Etcd
+	client  *clientv3.Client
+	log     *os.File
+
+	mu      sync.Mutex
+	servers []*grpc.Server // one for each client URL
 
 	ending   atomic.Bool
 	outlived *atomic.Bool
@@ -72,7 +83,7 @@ type memberOptions struct {
 // startMember starts an etcd. When it returns, etcd accepts connections, and it answers as soon as it is
 // ready.
 func startMember(ctx context.Context, o memberOptions) (_ *member, err error) {
-	m := &member{folder: o.folder, outlived: o.outlived}
+	m := &member{options: o, folder: o.folder, outlived: o.outlived}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("starting etcd: %w", errors.Join(err, m.stop(ctx)))
@@ -83,7 +94,7 @@ func startMember(ctx context.Context, o memberOptions) (_ *member, err error) {
 		return nil, err
 	}
 	cfg := embed.NewConfig()
-	cfg.Name = "modrev"
+	cfg.Name = memberName
 	cfg.Dir = o.data
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdLogger(m.log, &m.ending))
 	// A member of one has nobody to wait for, and its data need not survive the machine.
@@ -92,9 +103,10 @@ func startMember(ctx context.Context, o memberOptions) (_ *member, err error) {
 	cfg.EnableGRPCGateway = false
 	cfg.GRPCAdditionalServerOptions = o.server
 
-	// No peer will ever call, so it does not listen for one; the address is only its name in the cluster.
+	// It does not listen for peers; the address is only its name in the cluster.
 	cfg.ListenPeerUrls = nil
-	cfg.AdvertisePeerUrls = []url.URL{{Scheme: "unix", Host: "nobody"}}
+	cfg.AdvertisePeerUrls = []url.URL{memberURL}
+	cfg.ServiceRegister = m.serves
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.ListenClientUrls = nil
 	for _, name := range o.sockets {
@@ -113,6 +125,13 @@ func startMember(ctx context.Context, o memberOptions) (_ *member, err error) {
 	}
 	m.client = v3client.New(m.etcd.Server)
 	return m, nil
+}
+
+// serves keeps a server that etcd has made for a client URL.
+func (m *member) serves(s *grpc.Server) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.servers = append(m.servers, s)
 }
 
 // ready waits until etcd has elected itself.
@@ -180,6 +199,19 @@ func (m *member) stop(ctx context.Context) error {
 		return m.log.Close()
 	}
 	return nil
+}
+
+// stopAtOnce ends etcd although its clients go on: it does not wait for what they have asked.
+func (m *member) stopAtOnce(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() { ended <- m.stop(ctx) }()
+	m.mu.Lock()
+	servers := slices.Clone(m.servers)
+	m.mu.Unlock()
+	for _, s := range servers {
+		s.Stop()
+	}
+	return <-ended
 }
 
 // etcdLogger keeps warnings and errors in a file. An error for which etcd ends the process is written to

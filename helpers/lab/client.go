@@ -163,6 +163,25 @@ func (c *Client) TryCreateObject(o *Object) (*Object, error) {
 	return r.Create(c.lab.ctx, o, metav1.CreateOptions{FieldManager: c.who}, c.subresources()...)
 }
 
+// TryDryCreate is TryCreateObject as a dry run: everything but the storage.
+func (c *Client) TryDryCreate(o *Object) (*Object, error) {
+	r, err := c.resource()
+	if err != nil {
+		return nil, err
+	}
+	return r.Create(c.lab.ctx, o, metav1.CreateOptions{FieldManager: c.who, DryRun: []string{metav1.DryRunAll}})
+}
+
+// TryDryReplace is TryReplace as a dry run: everything but the storage.
+func (c *Client) TryDryReplace(o *Object, fields ...string) (*Object, error) {
+	r, err := c.resource()
+	if err != nil {
+		return nil, err
+	}
+	options := metav1.UpdateOptions{FieldManager: c.who, DryRun: []string{metav1.DryRunAll}}
+	return r.Update(c.lab.ctx, With(o, fields...), options, c.subresources()...)
+}
+
 // CreateObject creates an object as it stands.
 func (c *Client) CreateObject(o *Object) *Object {
 	out, err := c.TryCreateObject(o)
@@ -209,16 +228,6 @@ func (c *Client) TryReplace(o *Object, fields ...string) (*Object, error) {
 	return r.Update(c.lab.ctx, With(o, fields...), metav1.UpdateOptions{FieldManager: c.who}, c.subresources()...)
 }
 
-// TryDryReplace is TryReplace as a dry run: everything but the storage.
-func (c *Client) TryDryReplace(o *Object, fields ...string) (*Object, error) {
-	r, err := c.resource()
-	if err != nil {
-		return nil, err
-	}
-	return r.Update(c.lab.ctx, With(o, fields...),
-		metav1.UpdateOptions{FieldManager: c.who, DryRun: []string{metav1.DryRunAll}}, c.subresources()...)
-}
-
 // Replace sends a whole object, with some fields changed, as a PUT.
 func (c *Client) Replace(o *Object, fields ...string) *Object {
 	out, err := c.TryReplace(o, fields...)
@@ -232,7 +241,8 @@ func (c *Client) TryPatch(name string, format types.PatchType, body string) (*Ob
 }
 
 // TryPatchWith is TryPatch with the options of the caller: field manager, force, dry run.
-func (c *Client) TryPatchWith(name string, format types.PatchType, body string, o metav1.PatchOptions) (*Object, error) {
+func (c *Client) TryPatchWith(name string, format types.PatchType, body string, o metav1.PatchOptions) (*Object,
+	error) {
 	r, err := c.resource()
 	if err != nil {
 		return nil, err
@@ -327,7 +337,7 @@ type Watcher struct {
 	fault  func() error
 }
 
-// TryWatch starts a watch from a resourceVersion.
+// TryWatch starts a watch with options of the caller's own.
 func (c *Client) TryWatch(o metav1.ListOptions) (*Watcher, error) {
 	r, err := c.resource()
 	if err != nil {

@@ -11,16 +11,26 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-
-	"modrev/helpers/wire"
 )
 
 // exampleDomain is the end of the API group of every custom resource in the book.
 const exampleDomain = ".modrev.example"
 
-var crd = Kind{
+var CustomResourceDefinition = Kind{
 	Kind: "CustomResourceDefinition", Group: "apiextensions.k8s.io", Version: "v1",
 	Resource: "customresourcedefinitions", Cluster: true, Prefix: "apiextensions.k8s.io/customresourcedefinitions",
+}
+
+// Version is one version of a custom resource, as its definition says.
+type Version struct {
+	Name     string         // "v1"
+	Storage  bool           // what is written is stored in this version
+	Unserved bool           // the API does not serve it
+	Spec     map[string]any // the schema of each field of spec; nil takes any fields
+	Status   map[string]any // the schema of each field of status; nil takes any fields
+	Required []string       // the fields of spec that an object must have
+	// Subresources are those that are switched on: "status", "scale" (of spec.replicas).
+	Subresources []string
 }
 
 // CustomResource defines a custom resource that only this lesson has: a Shelf, in an API group named
@@ -29,6 +39,13 @@ var crd = Kind{
 // "status", "scale" (of spec.replicas), both or nothing. A lesson that calls it again gets another resource,
 // in another group.
 func (l *Lab) CustomResource(subresources ...string) Kind {
+	return l.Define(Version{Name: "v1", Storage: true, Subresources: subresources})
+}
+
+// Define is [Lab.CustomResource] with the versions that the lesson gives it. The kind that it returns is that of the
+// first; [Kind.In] gives the others. An object that is stored in one version and read in another differs in its
+// apiVersion, and in what the schemas leave out and put in: nothing else converts it.
+func (l *Lab) Define(versions ...Version) Kind {
 	l.open()
 	defer l.Wire.Tape().Pause()()
 	group := l.Namespace
@@ -36,41 +53,76 @@ func (l *Lab) CustomResource(subresources ...string) Kind {
 		group = fmt.Sprintf("%s-%d", group, l.customs)
 	}
 	l.customs++
-	k := Kind{Kind: "Shelf", Group: group + exampleDomain, Version: "v1", Resource: "shelves", Fields: "spec"}
-	def := crd.newObject("", k.Resource+"."+k.Group)
-	anything := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
-	version := map[string]any{
-		"name": "v1", "served": true, "storage": true,
-		"schema": map[string]any{"openAPIV3Schema": map[string]any{
-			"type": "object", "properties": map[string]any{"spec": anything, "status": anything},
-		}},
+	k := Kind{
+		Kind: "Shelf", Group: group + exampleDomain, Version: versions[0].Name, Resource: "shelves", Fields: "spec",
 	}
-	if len(subresources) > 0 {
-		on := map[string]any{}
-		for _, s := range subresources {
-			on[s] = map[string]any{}
-			if s == "scale" {
-				on[s] = map[string]any{"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
-			}
-		}
-		version["subresources"] = on
+	client := l.quiet().Of(CustomResourceDefinition)
+	made, err := client.TryCreateObject(k.defined(versions))
+	l.Step(err, "defining the custom resource "+k.Definition())
+	l.Cleanup(func() {
+		// A definition that stays costs kube-apiserver time with every other one that comes. An error here
+		// means that the run is being cut off, and the store goes with it.
+		_ = client.TryDelete(k.Definition())
+	})
+	l.backdate(client, l.established(client, made))
+	l.served(k)
+	return k
+}
+
+// defined is the definition of a custom resource with the given versions.
+func (k Kind) defined(versions []Version) *Object {
+	def := CustomResourceDefinition.newObject("", k.Definition())
+	list := make([]any, len(versions))
+	for i, v := range versions {
+		list[i] = v.defined()
 	}
 	def.Object["spec"] = map[string]any{
 		"group": k.Group, "scope": "Namespaced",
 		"names":    map[string]any{"plural": "shelves", "singular": "shelf", "kind": "Shelf"},
-		"versions": []any{version},
+		"versions": list,
 	}
-	client := l.quiet().Of(crd)
-	made, err := client.TryCreateObject(def)
-	l.Step(err, "defining the custom resource "+def.GetName())
-	l.Cleanup(func() {
-		// A definition that stays costs kube-apiserver time with every other one that comes. An error here
-		// means that the run is being cut off, and the store goes with it.
-		_ = client.TryDelete(def.GetName())
-	})
-	l.backdate(client, l.established(client, made))
-	l.Served(k)
-	return k
+	return def
+}
+
+func (v Version) defined() map[string]any {
+	spec := fieldsOf(v.Spec)
+	if len(v.Required) > 0 {
+		spec["required"] = anySlice(v.Required)
+	}
+	out := map[string]any{
+		"name": v.Name, "served": !v.Unserved, "storage": v.Storage,
+		"schema": map[string]any{"openAPIV3Schema": map[string]any{
+			"type": "object", "properties": map[string]any{"spec": spec, "status": fieldsOf(v.Status)},
+		}},
+	}
+	if len(v.Subresources) == 0 {
+		return out
+	}
+	on := map[string]any{}
+	for _, s := range v.Subresources {
+		on[s] = map[string]any{}
+		if s == "scale" {
+			on[s] = map[string]any{"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+		}
+	}
+	out["subresources"] = on
+	return out
+}
+
+// fieldsOf is the schema of an object with the given fields, or with any.
+func fieldsOf(properties map[string]any) map[string]any {
+	if properties == nil {
+		return map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+	}
+	return map[string]any{"type": "object", "properties": properties}
+}
+
+func anySlice(words []string) []any {
+	out := make([]any, len(words))
+	for i, w := range words {
+		out[i] = w
+	}
+	return out
 }
 
 // established waits until kube-apiserver says that it serves a custom resource.
@@ -116,8 +168,8 @@ func (l *Lab) backdate(client *Client, def *Object) {
 	l.Step(err, "backdating "+def.GetName())
 }
 
-// Served waits until kube-apiserver answers a list of a kind, and has its cache of it ready.
-func (l *Lab) Served(k Kind) {
+// served waits until kube-apiserver answers a list of a kind, and has its cache of it ready.
+func (l *Lab) served(k Kind) {
 	client := l.quiet().Of(k)
 	var last error
 	err := wait.PollUntilContextCancel(l.ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) {
@@ -129,27 +181,4 @@ func (l *Lab) Served(k Kind) {
 		return false, last
 	})
 	l.Step(err, fmt.Sprintf("waiting until %s is served (last answer: %v)", k.qualified(), last))
-}
-
-// RestartCache changes the definition of a custom resource in a way that does not matter, so that
-// kube-apiserver gives it a new storage with a new, younger cache, and returns the revision that the store
-// has then reached. What happened before that, the apiserver can only find out from etcd.
-func (l *Lab) RestartCache(k Kind) int64 {
-	client := l.quiet().Of(crd)
-	name := k.Resource + "." + k.Group
-	from := l.Wire.Tape().Now()
-	_, err := client.TryPatch(name, types.JSONPatchType,
-		`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/description","value":"the same, but described"}]`)
-	l.Step(err, "changing the definition of "+name)
-	err = wait.PollUntilContextCancel(l.ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) {
-		_, err := l.quiet().Of(k).TryGetOnce("", "")
-		for _, r := range l.Wire.Tape().Since(from) {
-			if r.Method == wire.Watch && r.Key == k.StoragePrefix() {
-				return err == nil, nil
-			}
-		}
-		return false, nil
-	})
-	l.Step(err, "waiting until kube-apiserver watches etcd for "+name+" anew")
-	return l.Revision()
 }

@@ -32,6 +32,9 @@ type Session struct {
 	apart    further      // see WithEventsApart
 	upstream upstream
 	future   future
+	unseen   sync.Mutex // see RedefineUnseen
+	hush     hush       // see Lab.Reach
+	vault    vault      // see Lab.Encrypted
 }
 
 // shared is the one control plane of the test binary.
@@ -122,7 +125,7 @@ func (p *Session) Stop() error {
 	p.future.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
-	err := errors.Join(p.second.stop(ctx), p.apart.stop(ctx), p.control.Stop(ctx))
+	err := errors.Join(p.vault.stop(), p.second.stop(ctx), p.apart.stop(ctx), p.control.Stop(ctx))
 	p.control, p.started = nil, false
 	if err != nil {
 		return fmt.Errorf("stopping the control session: %w", err)

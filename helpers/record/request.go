@@ -55,14 +55,17 @@ type Request struct {
 	// Raced says that something else was made to happen while the request waited at etcd's door.
 	Raced bool `json:"raced,omitempty"`
 
-	Key       string    `json:"key"`
-	End       string    `json:"end,omitempty"`       // of a range of keys
-	Limit     int64     `json:"limit,omitempty"`     // of a Range
-	Revision  int64     `json:"revision,omitempty"`  // that a Range or Watch asks for, 0 for the newest
-	CountOnly bool      `json:"countOnly,omitempty"` // of a Range
-	Compare   []Compare `json:"compare,omitempty"`
-	Then      []Op      `json:"then,omitempty"`
-	Else      []Op      `json:"else,omitempty"`
+	Key       string `json:"key"`
+	End       string `json:"end,omitempty"`       // of a range of keys
+	Limit     int64  `json:"limit,omitempty"`     // of a Range
+	Revision  int64  `json:"revision,omitempty"`  // that a Range or Watch asks for, 0 for the newest
+	CountOnly bool   `json:"countOnly,omitempty"` // of a Range
+	// Serializable says that a member of etcd may answer a Range with what it has, however old.
+	Serializable bool `json:"serializable,omitempty"`
+
+	Compare []Compare `json:"compare,omitempty"`
+	Then    []Op      `json:"then,omitempty"`
+	Else    []Op      `json:"else,omitempty"`
 
 	// Executed counts from 1 in the order in which etcd executed the requests of the tape; 0 when it did not.
 	Executed      int        `json:"executed,omitempty"`
@@ -117,17 +120,24 @@ func (r Request) Shape() string {
 		b.WriteString(branch(" then ", r.Then) + branch(" else ", r.Else))
 		return b.String()
 	case Range, RangeStream:
-		switch {
-		case r.CountOnly:
-			return string(r.Method) + " of a prefix, count only"
-		case r.End != "" && r.Limit == 1:
-			return string(r.Method) + " of a prefix, limit 1"
-		case r.End != "":
-			return string(r.Method) + " of a prefix"
+		if r.Serializable {
+			return r.rangeShape() + ", serializable"
 		}
-		return string(r.Method) + " of a key"
+		return r.rangeShape()
 	}
 	return string(r.Method)
+}
+
+func (r Request) rangeShape() string {
+	switch {
+	case r.CountOnly:
+		return string(r.Method) + " of a prefix, count only"
+	case r.End != "" && r.Limit == 1:
+		return string(r.Method) + " of a prefix, limit 1"
+	case r.End != "":
+		return string(r.Method) + " of a prefix"
+	}
+	return string(r.Method) + " of a key"
 }
 
 func branch(word string, ops []Op) string {

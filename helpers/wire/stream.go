@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -37,7 +38,7 @@ func (w *Wire) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 // watch is one of the watches that share a stream.
 type watch struct {
 	key   string
-	tap   *Tap // of the key, when the watch was created
+	tap   *Tap // of the key, when the watch was created; that of what belongs to nobody when it had none
 	queue []*pb.WatchResponse
 }
 
@@ -146,18 +147,13 @@ func (s *watchStream) created(resp *pb.WatchResponse) {
 	if resp.Canceled {
 		return
 	}
-	wt := &watch{key: key, tap: s.wire.tapOf(key)}
+	wt := &watch{key: key, tap: cmp.Or(s.wire.tapOf(key), s.wire.commonOf(s.from))}
 	s.byID[resp.WatchId] = wt
-	if wt.tap != nil {
-		wt.tap.follow(key, s)
-	}
+	wt.tap.follow(key, s)
 }
 
 // frozen returns what freezes a watch now, or nil.
 func (s *watchStream) frozen(wt *watch) *Frozen {
-	if wt.tap == nil {
-		return nil
-	}
 	wt.tap.mu.Lock()
 	defer wt.tap.mu.Unlock()
 	return wt.tap.frozen[wt.key]
@@ -256,9 +252,7 @@ func (s *watchStream) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, wt := range s.byID {
-		if wt.tap != nil {
-			wt.tap.unfollow(wt.key, s)
-		}
+		wt.tap.unfollow(wt.key, s)
 	}
 	clear(s.byID)
 }

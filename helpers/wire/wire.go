@@ -34,6 +34,7 @@ type Wire struct {
 
 	mu       sync.RWMutex
 	taps     map[string]*Tap
+	common   map[string]*Tap // see commonOf
 	censusMu sync.Mutex
 	census   map[string]int64
 	multiKey []string
@@ -147,6 +148,23 @@ func (w *Wire) tapOf(key string) *Tap {
 	return nil
 }
 
+// commonOf returns the Tap of the watches of one kube-apiserver whose keys belong to no owner.
+func (w *Wire) commonOf(from string) *Tap {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.common == nil {
+		w.common = make(map[string]*Tap)
+	}
+	if w.common[from] == nil {
+		w.common[from] = &Tap{wire: w}
+	}
+	return w.common[from]
+}
+
+// FreezeCommon stops the events of a watch that one kube-apiserver keeps on a key which belongs to no owner, for all
+// lessons: who does so releases it soon, and does not do it twice at a time.
+func (w *Wire) FreezeCommon(from, key string) *Frozen { return w.commonOf(from).Freeze(key) }
+
 func (w *Wire) origin(ctx context.Context) string {
 	if w.Origin == nil {
 		return "apiserver"
@@ -222,7 +240,7 @@ func describe(req any) *Request {
 func rangeOf(m Method, q *pb.RangeRequest) *Request {
 	return &Request{
 		Method: m, Key: string(q.Key), End: string(q.RangeEnd),
-		Limit: q.Limit, Revision: q.Revision, CountOnly: q.CountOnly,
+		Limit: q.Limit, Revision: q.Revision, CountOnly: q.CountOnly, Serializable: q.Serializable,
 	}
 }
 

@@ -2,6 +2,7 @@ package world
 
 import (
 	"bytes"
+	"errors"
 	"maps"
 	"net/http"
 	"net/url"
@@ -15,6 +16,10 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"modrev/helpers/lab"
 	"modrev/helpers/wire"
@@ -250,7 +255,7 @@ var ServerCreatesWhatIsMissing = New("the server creates whatever a replace does
 
 // NoStatusMeansTheObject stores through the object itself what is sent to a /status that is not there.
 var NoStatusMeansTheObject = New(
-	"where there is no /status, what is meant for it is stored through the object",
+	"what is meant for a /status that is not there is stored through the object",
 	func(l *lab.Lab) {
 		replace := func(q *http.Request, sent []byte) ([]byte, error) {
 			return l.As("server").TryRaw(http.MethodPut, strings.TrimSuffix(q.URL.Path, "/status"), "", sent)
@@ -326,6 +331,38 @@ var ServerGivesUp = New("the server gives up after five retries", func(l *lab.La
 	})
 })
 
+// AFailedCompareIsTheRefusal lets no update of a key pass to etcd once a compare on it has failed, and answers what
+// comes of that with the sentence of a conflict.
+var AFailedCompareIsTheRefusal = New("a failed compare is itself the refusal, and the server looks no further",
+	func(l *lab.Lab) {
+		var failed sync.Map // keys
+		l.Wire.Add(&wire.Rule{When: hasCompare, Answer: func(m proto.Message) {
+			for _, op := range m.(*pb.TxnResponse).Responses {
+				for _, kv := range op.GetResponseRange().GetKvs() {
+					failed.Store(string(kv.Key), true)
+				}
+			}
+		}})
+		again := func(r *wire.Request) bool {
+			_, before := failed.Load(r.Key)
+			return before && hasCompare(r)
+		}
+		l.Wire.Add(&wire.Rule{
+			When: again, Note: "a compare has failed before", Err: status.Error(codes.Aborted, "the compare has failed"),
+		})
+		l.Wire.AddHTTP(&wire.HTTPRule{Answer: func(resp *http.Response, body []byte) []byte {
+			if resp.StatusCode != http.StatusInternalServerError {
+				return body
+			}
+			of, name := path.Split(resp.Request.URL.Path)
+			conflict := apierrors.NewConflict(schema.GroupResource{Resource: path.Base(of)}, name,
+				errors.New("the object has been modified; please apply your changes to the latest version and try again"))
+			conflict.ErrStatus.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+			resp.StatusCode = http.StatusConflict
+			return marshal(conflict.ErrStatus)
+		}})
+	})
+
 // CreatesHaveAnElse gives the transaction of a create an else branch that reads the key.
 var CreatesHaveAnElse = New("a create has an else branch", func(l *lab.Lab) {
 	editTxn(l, isCreate, "an else branch was added", func(txn *pb.TxnRequest) {
@@ -393,6 +430,59 @@ var StoredInAnotherEncoding = New("etcd holds objects in another encoding than t
 var ObjectsAreStoredWithANumber = New("objects are stored with a resourceVersion in them", func(l *lab.Lab) {
 	editPut(l, isPut, "put with a number in it", func(put *pb.PutRequest) {
 		if value, err := lab.WithStoredToken(put.Value, "1"); err == nil {
+			put.Value = value
+		}
+	})
+})
+
+// EveryUpdateRaisesTheGeneration puts objects of Kubernetes' own kinds with a generation that has grown by one.
+var EveryUpdateRaisesTheGeneration = New("every update raises the generation, whatever it changes", func(l *lab.Lab) {
+	editPut(l, isUpdate, "the generation was raised", func(put *pb.PutRequest) {
+		value, err := lab.EditStored(put.Value, func(o object) {
+			if n, ok := part(o, "metadata")["generation"].(int64); ok {
+				now := stored(l, string(put.Key))
+				old, _, err := lab.DecodeStored(now.Value)
+				if err == nil && old.Generation == n {
+					setMeta(o, "generation", n+1)
+				}
+			}
+		})
+		if err == nil {
+			put.Value = value
+		}
+	})
+})
+
+// StatusPutsTheSpec has what a replace of the /status of a Deployment puts into etcd carry the spec that was sent.
+var StatusPutsTheSpec = New("the transaction of a Deployment's /status puts the spec that was sent, too",
+	func(l *lab.Lab) {
+		var sent sync.Map // a spec by the name of its object
+		about := func(c *wire.Call) bool { return strings.HasPrefix(c.Path, "deployments/") && toStatus(c) }
+		editBody(l, about, "its spec will be stored", func(o object) { sent.Store(meta(o, "name"), o["spec"]) })
+		deployments := func(r *wire.Request) bool { return isUpdate(r) && strings.Contains(r.Key, "/deployments/") }
+		editPut(l, deployments, "put with the spec that was sent", func(put *pb.PutRequest) {
+			spec, ok := sent.LoadAndDelete(path.Base(string(put.Key)))
+			if !ok {
+				return
+			}
+			if value, err := lab.EditStored(put.Value, func(o object) { o["spec"] = spec }); err == nil {
+				put.Value = value
+			}
+		})
+	})
+
+// EvictionsSpendNoBudget puts a budget that an eviction counts down with as many disruptions as before.
+var EvictionsSpendNoBudget = New("an eviction does not count its budget down", func(l *lab.Lab) {
+	counted := func(r *wire.Request) bool { return isUpdate(r) && strings.Contains(r.Key, "/poddisruptionbudgets/") }
+	editPut(l, counted, "not counted down", func(put *pb.PutRequest) {
+		value, err := lab.EditStored(put.Value, func(o object) {
+			status := part(o, "status")
+			allowed, _ := status["disruptionsAllowed"].(int64)
+			if len(part(status, "disruptedPods")) > 0 {
+				status["disruptionsAllowed"] = allowed + 1
+			}
+		})
+		if err == nil {
 			put.Value = value
 		}
 	})

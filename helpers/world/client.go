@@ -328,6 +328,11 @@ var FinalizersAreDropped = New("the client drops the finalizers of what it creat
 	dropMeta(l, creates, "the client dropped the finalizers", "finalizers")
 })
 
+// GenerationsAreDropped takes the generation out of creates.
+var GenerationsAreDropped = New("the client drops the generation of what it creates", func(l *lab.Lab) {
+	dropMeta(l, creates, "the client dropped the generation", "generation")
+})
+
 // AnnotationsAreDropped takes the annotations out of creates.
 var AnnotationsAreDropped = New("the client drops the annotations of what it creates", func(l *lab.Lab) {
 	dropMeta(l, creates, "the client dropped the annotations", "annotations")
@@ -581,3 +586,50 @@ var TheOtherFakeNoticesNoChange = New("controller-runtime's fake stores nothing 
 			}
 		})
 	})
+
+// ReplacesAreCreates sends a replace as a create.
+var ReplacesAreCreates = New("a library creates where it should replace", func(l *lab.Lab) {
+	editHead(l, replaces, "sent as a create", func(q *http.Request) {
+		q.Method, q.URL.Path = http.MethodPost, path.Dir(q.URL.Path)
+	})
+})
+
+// NamespacesAreProvisioned makes the namespace of a create, if it is missing.
+var NamespacesAreProvisioned = New("a namespace that a create needs is made for it", func(l *lab.Lab) {
+	others := func(c *wire.Call) bool { return creates(c) && c.Who != "library" }
+	editHead(l, others, "its namespace was made", func(q *http.Request) {
+		namespace := strings.Split(q.URL.Path, "/")[4]
+		// An error means that it is there.
+		_, _ = l.As("library").Of(lab.Namespace).TryCreate(namespace)
+	})
+})
+
+// EvictionsArePinned has an eviction ask for the version of the Pod that is there when it is sent.
+var EvictionsArePinned = New("an eviction is pinned to the version of the Pod that was there", func(l *lab.Lab) {
+	newest := newestToken(l)
+	editRequest(l, to("eviction"), "pinned to the newest version", func(q *http.Request, o object) {
+		read := q.Clone(q.Context())
+		read.URL.Path = strings.TrimSuffix(q.URL.Path, "/eviction")
+		if o["deleteOptions"] == nil {
+			o["deleteOptions"] = object{"preconditions": object{"resourceVersion": newest(read)}}
+		}
+	})
+})
+
+// EvictionsAreNotPinned takes the version out of what an eviction asks for.
+var EvictionsAreNotPinned = New("an eviction loses its precondition", func(l *lab.Lab) {
+	editBody(l, to("eviction"), "without its precondition", func(o object) { delete(o, "deleteOptions") })
+})
+
+// BindingsLose takes a field of the metadata out of bindings.
+func BindingsLose(field string) World {
+	return New("a binding loses the "+field+" that it is for", func(l *lab.Lab) {
+		dropMeta(l, to("binding"), "the "+field+" was taken out", field)
+	})
+}
+
+// WhatIsNoNumberIsNoToken takes a token that is no number out of a replace.
+var WhatIsNoNumberIsNoToken = New("a library drops a token that is no number", func(l *lab.Lab) {
+	when := func(c *wire.Call) bool { return replaces(c) && withToken(c) && !isNumber(c.Token) }
+	dropToken(l, when, tokenDropped)
+})

@@ -78,11 +78,6 @@ var TheElseBranchFindsNothing = New("the else branch finds nothing", func(l *lab
 	})
 })
 
-// TheElseBranchIsOneTooHigh raises the mod_revision that an else branch found by one.
-var TheElseBranchIsOneTooHigh = New("the else branch reports a mod_revision that is one too high", func(l *lab.Lab) {
-	editElse(l, "what the else branch reported was raised by one", raiseModRevisions)
-})
-
 // editElse changes what the else branches of updates and deletes found.
 func editElse(l *lab.Lab, note string, change func(found *pb.RangeResponse)) {
 	l.Wire.Add(&wire.Rule{When: hasCompare, Note: note, Answer: func(m proto.Message) {
@@ -111,6 +106,23 @@ var EtcdKeepsTheOldValue = New("etcd acknowledges an update and keeps the value 
 			put.Value = now.Value
 		}
 	})
+})
+
+// EtcdKeepsTheOldValueOf has updates of the objects of one name put the value that is there.
+func EtcdKeepsTheOldValueOf(name string) World {
+	return New("etcd acknowledges an update of "+name+" and keeps the value that it had", func(l *lab.Lab) {
+		editPut(l, named(name, isUpdate), "the old value was put", func(put *pb.PutRequest) {
+			if now := stored(l, string(put.Key)); now != nil {
+				put.Value = now.Value
+			}
+		})
+	})
+}
+
+// NamespacesDoNotTerminate has the update that marks the lesson's own namespace as one to be deleted put the value
+// that is there.
+var NamespacesDoNotTerminate = New("a namespace that is to be deleted stays active", func(l *lab.Lab) {
+	EtcdKeepsTheOldValueOf(l.Namespace).Bend(l)
 })
 
 // EtcdDeletesNothingOf makes deletes of the objects of one name reads.
@@ -222,6 +234,15 @@ var ReadsShowTheVersionBefore = New("a read of etcd shows the version before the
 		return 0
 	}))
 })
+
+// ReadsAreSerializable lets reads be answered by a member of etcd with what that has.
+var ReadsAreSerializable = New("kube-apiserver reads from whatever member of etcd, however far that is",
+	func(l *lab.Lab) {
+		l.Wire.Add(&wire.Rule{
+			When: func(r *wire.Request) bool { return r.Method == wire.Range || r.Method == wire.RangeStream },
+			Note: "made serializable", Request: func(m proto.Message) { m.(*pb.RangeRequest).Serializable = true },
+		})
+	})
 
 // ReadsForAPatchShowTheFirstVersion makes reads of a key, from the writer's first patch on, reads of the first
 // version of it.
