@@ -57,6 +57,12 @@ func TestCF20_ACreateThatCarriesATokenIsA500(t *testing.T) {
 			table.Row("create", token, l.Answered())
 			l.Accepted(err, fmt.Sprintf("a create with %q", token))
 		}
+		backup := l.New("restored")
+		backup.SetUID("00000000-0000-0000-0000-000000000001")
+		created, err := l.TryCreateObject(backup)
+		table.Row("create with a uid", "none", l.Answered())
+		l.Accepted(err, "a create with a uid")
+		l.Expect(created.GetUID() != backup.GetUID(), "it is given a uid of its own", "it keeps the uid of the backup")
 		_, err = l.TryRaw(http.MethodPost, l.Path(""), "dryRun=All",
 			[]byte(`{"metadata":{"name":"shelf","resourceVersion":"5"}}`))
 		table.Row("create, a dry run", "5", l.Answered())
@@ -255,7 +261,7 @@ func TestCF22_AMisspelledNameIsIgnored(t *testing.T) {
 		l.Stored(shelf, "color=blue")
 		_, err = patch.TryRaw(http.MethodPatch, l.Path("shelf"), "fieldmanager=bob", []byte(`{"data":{"size":"9"}}`))
 		owner := l.OwnersOf(l.Peek("shelf"), "size")
-		table.Row("PATCH ?fieldmanager=bob", l.Answered(), "size is owned by "+owner+", after the User-Agent")
+		table.Row("PATCH ?fieldmanager=bob", l.Answered(), "the owner of size: "+owner)
 		l.Accepted(err, "a patch with ?fieldmanager=bob")
 		l.Equal("the owner of size", owner, "writer by Update")
 
@@ -270,18 +276,18 @@ func TestCF22_AMisspelledNameIsIgnored(t *testing.T) {
 		} {
 			left := deletion{lab.ConfigMap, request.query, request.body}.leaves(l)
 			what := asSent(request.query, request.body)
-			table.Row("DELETE "+what, l.Answered(), "left is "+left)
+			table.Row("DELETE "+what, l.Answered(), "left: "+left)
 			l.Equal("what a delete with "+what+" leaves", left, request.left)
 		}
 		held := createHeld(l.Client, "held")
 		_, err = l.TryRaw(http.MethodDelete, l.Path("held"), "fieldManager=bob", nil)
 		owner = l.OwnersOf(l.Peek("held"), "deletionTimestamp")
-		table.Row("DELETE ?fieldManager=bob, with a finalizer", l.Answered(), "deletionTimestamp is owned by "+owner)
+		table.Row("DELETE ?fieldManager=bob, with a finalizer", l.Answered(), "the owner of deletionTimestamp: "+owner)
 		l.Accepted(err, "a delete with ?fieldManager=bob of "+held.GetName())
 		l.Equal("the owner of deletionTimestamp", owner, "nobody")
 		table.End()
-		l.Say("A value that cannot be, such as dryRun=all, is refused. A delete has no parameters fieldValidation and " +
-			"fieldManager, so Strict does not help. No answer carried a warning.")
+		l.Say("Without a fieldManager, the owner is the User-Agent. A delete has no fieldManager and no fieldValidation, " +
+			"so Strict does not help. Wrong values are refused, wrong names are not. No answer carried a warning.")
 		l.Equal("the number of warnings", len(*warnings), 0)
 	})
 }

@@ -175,8 +175,8 @@ func TestOT72_TheAnswerToADeleteMayHaveAnyNumber(t *testing.T) {
 		ID: "OT72", From: "+",
 		Says: "the answer to a delete has no number, that of the deletion, or an older one; the DELETED event has the " +
 			"deletion's",
-		Why: "whether the answer is a Status or the object depends on the kind and on finalizers, so code that works for " +
-			"Pods fails for ConfigMaps",
+		Why: "whether the answer is a Status or the object depends on the kind and on finalizers: code that works for one " +
+			"kind fails elsewhere",
 		Do:      "Take the number of a deletion from its event.",
 		FalseIf: world.EtcdReportsALaterRevision.Shows(`the number that a delete of a ServiceAccount answers is \d+`),
 		AlsoFalseIf: []world.World{

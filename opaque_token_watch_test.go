@@ -321,9 +321,7 @@ func TestOT62_ARelistTellsTheDifferenceOfTwoStates(t *testing.T) {
 			shelves.Create(name, "color=red")
 		}
 		controller := informed(l, kind, "")
-		cut, mend := cutOffWatch(l, "controller")
-		restartCache(l, kind) // that ends the watch
-		cut()
+		held := l.Wire.HoldWatches("controller")
 		shelves.Recreate("again", "color=blue")
 		for _, color := range []string{"blue", "green", "white"} {
 			shelves.Set("moved", "color="+color)
@@ -332,9 +330,8 @@ func TestOT62_ARelistTellsTheDifferenceOfTwoStates(t *testing.T) {
 		shelves.Delete("gone")
 		shelves.Create("brief", "color=red")
 		shelves.Delete("brief")
-		// kube-apiserver's cache begins anew once more: the informer's number is too old to go on from.
-		restartCache(l, kind)
-		mend()
+		restartCache(l, kind) // kube-apiserver's cache begins anew: what was before it is too old to watch from
+		held.Break()
 		controller.until("update again", 1)
 		shelves.Create("fence", "color=red")
 		told := controller.until("add fence", 1)[3:] // the first three are of what was there
@@ -353,9 +350,9 @@ func TestOT62_ARelistTellsTheDifferenceOfTwoStates(t *testing.T) {
 					all, last = append(all, n.String()), n
 				}
 			}
-			table.Row(row.name+" is "+row.meanwhile, cmp.Or(strings.Join(all, ", "+
-				""), "nothing"), state(last.from), state(last.now))
-			l.Equal("what is told of "+row.name, strings.Join(all, ", "), row.told)
+			what := strings.Join(all, ", ")
+			table.Row(row.name+" is "+row.meanwhile, cmp.Or(what, "nothing"), state(last.from), state(last.now))
+			l.Equal("what is told of "+row.name, what, row.told)
 			switch row.name {
 			case "again":
 				l.Expect(last.from.GetUID() != last.now.GetUID(), "the update of again is one to another uid",
@@ -365,8 +362,11 @@ func TestOT62_ARelistTellsTheDifferenceOfTwoStates(t *testing.T) {
 			}
 		}
 		table.End()
-		l.Say("The last state of gone that was stored had color=blue. Had the watch held, the handler would have been " +
-			"told a delete and an add of again.")
+		shelves.Recreate("again", "color=green")
+		live := fmt.Sprint(controller.until("add again", 2)[3+len(told):])
+		l.Say("The last state of gone that was stored had color=blue. When again is deleted and created while the watch "+
+			"holds, the handler is told: %s.", live)
+		l.Equal("what is told while the watch holds", live, "[delete again add again]")
 	})
 }
 
@@ -378,37 +378,13 @@ func state(o *lab.Object) string {
 	return fmt.Sprintf("%.8s at %s, %s", o.GetUID(), o.GetResourceVersion(), lab.Fields(o, "color"))
 }
 
-// cutOffWatch keeps back every further request of a client: cut waits until there is one, mend lets them go.
-func cutOffWatch(l *lab.Lab, who string) (cut, mend func()) {
-	waits, gate := make(chan struct{}, 1), make(chan struct{})
-	mend = sync.OnceFunc(func() { close(gate) })
-	l.Cleanup(mend)
-	l.Wire.AddHTTP(&wire.HTTPRule{
-		When: func(c *wire.Call) bool { return c.Who == who },
-		Do: func(int) {
-			select {
-			case waits <- struct{}{}:
-			default:
-			}
-			<-gate
-		},
-	})
-	return func() {
-		select {
-		case <-waits:
-		case <-l.Context().Done():
-			require.NoError(l, context.Cause(l.Context()), "waiting until "+who+" wants to go on")
-		}
-	}, mend
-}
-
 func TestOT63_InitialEventsEndWithABookmark(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT63", From: "+",
 		Says: "a watch that begins with what is there says where that ends, by a marked bookmark, only if it allows " +
 			"bookmarks",
-		Why: "informers of client-go begin so since 0.35: behind a fake or a proxy that drops the bookmark they wait for " +
-			"it and never sync",
+		Why: "informers of client-go begin so since 0.35: a fake, or a proxy, that never sends the bookmark leaves them " +
+			"waiting",
 		Do:      "Send sendInitialEvents with resourceVersionMatch=NotOlderThan and allowWatchBookmarks=true.",
 		FalseIf: world.AProxyDropsBookmarks.Shows(`what a watch tells with .* is ADDED a, ADDED b, ADDED c`),
 		AlsoFalseIf: []world.World{
@@ -613,4 +589,74 @@ func TestOT67_ADDEDDoesNotMeanCreated(t *testing.T) {
 			"%s: names are in order, numbers are not. b is the last that the first two watches begin with.",
 			list.GetResourceVersion(), a.GetResourceVersion(), b.GetResourceVersion())
 	})
+}
+
+func TestOT67b_AWatchFromZeroMayBeginWithThePast(t *testing.T) {
+	lesson.Prove(t, lesson.Claim{
+		ID: "OT67b", From: "+",
+		Says: "a watch from 0 begins with what kube-apiserver's cache has, deleted objects included; one without a number " +
+			"waits for the cache",
+		Why: "after a reconnect to another kube-apiserver, 0 can take a client back in time: what it knew as deleted is " +
+			"added again",
+		Do:      "Begin a watch without a number, or from that of a fresh list.",
+		FalseIf: world.ZeroAsksForTheNewest.Shows(`a watch from 0 waits for the cache`),
+		AlsoFalseIf: []world.World{
+			world.WatchesBeginAnywhere.Shows(`a watch without a number does not wait`),
+		},
+		Read:    source.Decl("k8s.io/apiserver/pkg/storage/cacher", "(*Cacher).getWatchCacheResourceVersion"),
+		Answers: "#57 #62",
+	}, func(l *lab.Lab) {
+		kind := l.CustomResource()
+		shelves := l.Of(kind)
+		shelves.Create("kept", "color=red")
+		gone := shelves.Create("gone", "color=red")
+		l.Settle(gone)
+		frozen := l.Wire.Freeze(kind.StoragePrefix())
+		shelves.Delete("gone")
+		require.NoError(l, frozen.Holds(l.Context(), numberOf(gone.GetResourceVersion())+1), "keeping the deletion back")
+
+		fromZero, waits := watchBehind(l, shelves, frozen, "0")
+		l.Expect(!waits, "a watch from 0 is answered at once", "a watch from 0 waits for the cache")
+		watch := fromZero()
+		first, second := watch.Next(), watch.Next()
+		_, err := shelves.TryGet("gone")
+		l.Refused(err, "a read of gone", lab.Refusal{Code: 404, Reason: metav1.StatusReasonNotFound})
+		current, waits := watchBehind(l, shelves, frozen, "")
+		l.Expect(waits, "a watch without a number waits for the cache", "a watch without a number does not wait")
+		frozen.Release()
+		third, only := watch.Next(), current().Next()
+		fence := shelves.Create("fence", "color=red")
+		more := current().Next()
+
+		table := l.Table("watch", "while the cache lags", "when it has caught up")
+		begins := first.Type + " " + first.Name + ", " + second.Type + " " + second.Name
+		table.Row("from 0", begins, third.Type+" "+third.Name)
+		table.Row("without a number", "waits", only.Type+" "+only.Name)
+		table.End()
+		l.Say("The cache is kube-apiserver's own. gone was deleted before either watch began, and a GET of it was %s.",
+			lab.AnswerLine(err))
+		l.Equal("what a watch from 0 begins with", begins, "ADDED gone, ADDED kept")
+		l.Equal("what it tells then", third.Type+" "+third.Name, "DELETED gone")
+		l.Equal("what a watch without a number begins with", only.Type+" "+only.Name, "ADDED kept")
+		l.Equal("the number of the next event", more.ResourceVersion, fence.GetResourceVersion())
+	})
+}
+
+// watchBehind starts a watch while a cache is frozen, and says whether it waits for that cache. watch waits until it
+// has begun.
+func watchBehind(
+	l *lab.Lab, c *lab.Client, frozen *wire.Frozen, number string,
+) (watch func() *lab.Watcher, waits bool) {
+	ctx, cancel := context.WithCancel(l.Context())
+	var begun *lab.Watcher
+	pending := l.Go("the watch from "+number, func() (err error) {
+		defer cancel()
+		begun, err = c.TryWatch(metav1.ListOptions{ResourceVersion: number})
+		return err
+	})
+	waits = frozen.Asked(ctx) == nil
+	return sync.OnceValue(func() *lab.Watcher {
+		require.NoError(l, pending.Wait(), "starting a watch from "+number)
+		return begun
+	}), waits
 }

@@ -96,7 +96,7 @@ var book = lesson.Book{
 			{Title: "which door lets through what", Lessons: "OT100 OT101 OT102 OT103"},
 			{Title: "status speaks of a decision", Lessons: "OT39 OT39b OT39c"},
 			{Title: "caches", Lessons: "OT16 OT16b OT16c OT16d OT40 OT41 OT17"},
-			{Title: "what a watch tells", Lessons: "OT60 OT61 OT61b OT62 OT63 OT64 OT65 OT66 OT67"},
+			{Title: "what a watch tells", Lessons: "OT60 OT61 OT61b OT62 OT63 OT64 OT65 OT66 OT67 OT67b"},
 			{Title: "telling errors apart", Lessons: "OT20 OT21 OT21f OT24 OT21d OT21g"},
 			{Title: "answers that get lost", Lessons: "OT21b OT21e OT21c OT22 OT23 OT23b OT23c"},
 			{Title: "names that are used again", Lessons: "OT25 OT25b"},

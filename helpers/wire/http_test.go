@@ -240,3 +240,26 @@ func TestAWatchThatIsClosedWhileItIsHeldEnds(t *testing.T) {
 	require.ErrorIs(t, <-ended, errClosedWatch)
 	require.NoError(t, g.Close())
 }
+
+func TestWhatIsKeptBackIsLostWhenTheWatchBreaks(t *testing.T) {
+	body, server := io.Pipe()
+	tap := (&Wire{}).Tap("ot62-1")
+	g := newGated(tap, "reader", body)
+	other := newGated(tap, "somebody else", io.NopCloser(strings.NewReader("event")))
+	held := tap.HoldWatches("reader")
+	ended := make(chan error)
+	go func() { _, err := g.Read(make([]byte, 9)); ended <- err }()
+	_, err := io.WriteString(server, "event")
+	require.NoError(t, err) // it has been read, and is kept back
+	held.Break()
+	require.ErrorIs(t, <-ended, errClosedWatch)
+	_, err = g.Read(make([]byte, 9))
+	require.ErrorIs(t, err, errClosedWatch)
+
+	anew := newGated(tap, "reader", io.NopCloser(strings.NewReader("event")))
+	for _, g := range []*gated{other, anew} {
+		n, err := g.Read(make([]byte, 9))
+		require.NoError(t, err)
+		assert.Equal(t, 5, n, "the watch of %s goes on", g.who)
+	}
+}

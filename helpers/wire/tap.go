@@ -90,6 +90,7 @@ type Tap struct {
 	watches   map[string][]*watchStream
 
 	heldWatches map[string]*HeldWatches // by client
+	openWatches map[*gated]bool         // of all clients
 }
 
 // Tape is the record of the requests of this owner.

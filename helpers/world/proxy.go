@@ -71,6 +71,12 @@ func AProxyDropsTheMatchFor(who string) World {
 	})
 }
 
+// WatchesBeginAnywhere has watches without a number begin from 0.
+var WatchesBeginAnywhere = New("a watch without a number is taken for one from 0", func(l *lab.Lab) {
+	when := func(c *wire.Call) bool { return c.Query.Get("watch") != "" && c.Query.Get("resourceVersion") == "" }
+	editQuery(l, when, `"0" was put in`, func(query url.Values) { query.Set("resourceVersion", "0") })
+})
+
 // WatchesSendNoInitialEvents has watches without a number begin with what comes.
 var WatchesSendNoInitialEvents = New("a watch without a number begins with what comes", func(l *lab.Lab) {
 	when := func(c *wire.Call) bool {
