@@ -106,10 +106,10 @@ func BenchmarkLessonInAFullStore(b *testing.B) {
 			b.Error(err)
 		}
 	})
-	if err := p.Start(b.Context()); err != nil {
+	if err := p.ensure(b.Context()); err != nil {
 		b.Fatal(err)
 	}
-	if err := p.Control().Healthy(b.Context()); err != nil {
+	if err := p.controlPlane().Healthy(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	for range 20 {

@@ -218,11 +218,6 @@ func (r Refusal) String() string {
 	return s
 }
 
-// Is says whether the refusal has the given code and reason, and words in its message.
-func (r Refusal) Is(code int, reason metav1.StatusReason, words string) bool {
-	return r.Code == code && r.Reason == reason && strings.Contains(r.Message, words)
-}
-
 // CodeAndReason is the first thing that a client looks at: "409 Conflict".
 func (r Refusal) CodeAndReason() string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", r.Code, r.Reason))

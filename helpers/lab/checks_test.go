@@ -268,10 +268,6 @@ func TestRefusal(t *testing.T) {
 	assert.Equal(t, "409 Conflict", r.CodeAndReason())
 	assert.Equal(t, "configmaps shelf", r.Details())
 	assert.Equal(t, "A f, B", r.Cause())
-	assert.True(t, r.Is(409, metav1.StatusReasonConflict, "has been modified"))
-	assert.False(t, r.Is(400, metav1.StatusReasonConflict, "has been modified"), "another code")
-	assert.False(t, r.Is(409, metav1.StatusReasonInvalid, "has been modified"), "another reason")
-	assert.False(t, r.Is(409, metav1.StatusReasonConflict, "has been deleted"), "other words")
 }
 
 func TestWhatAnErrorOfTheAPISays(t *testing.T) {

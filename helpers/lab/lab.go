@@ -82,7 +82,7 @@ func (l *Lab) open() {
 	if l.opened {
 		return
 	}
-	if err := l.session.Start(l.ctx); err != nil {
+	if err := l.session.ensure(l.ctx); err != nil {
 		l.Stuck("starting the control plane", err)
 	}
 	l.opened = true

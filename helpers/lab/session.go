@@ -47,10 +47,10 @@ func Shared() *Session { return &shared }
 // startLimit is how long kube-apiserver may take to accept its first write.
 const startLimit = 60 * time.Second
 
-// Start starts the control plane if it is not running yet. The first call may have to build
+// ensure starts the control plane if it is not running yet. The first call may have to build
 // kube-apiserver, which takes minutes; ctx limits that. An error is remembered: a control plane that did
 // not start once is not tried again by every lesson of the run.
-func (p *Session) Start(ctx context.Context) error {
+func (p *Session) ensure(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.started || p.err != nil {
@@ -98,8 +98,8 @@ func (p *Session) StartError() error {
 // Wire is the wire of the control plane.
 func (p *Session) Wire() *wire.Wire { return &p.wire }
 
-// Control is the control plane itself; nil before it was started.
-func (p *Session) Control() *controlplane.ControlPlane {
+// controlPlane is the control plane itself; nil before it was started.
+func (p *Session) controlPlane() *controlplane.ControlPlane {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.control

@@ -55,6 +55,11 @@ func Render(r record.Run) []byte {
 		}
 		fmt.Fprintf(&b, "| %d | %s | %s |\n", m.number, m.text, answered)
 	}
+	b.WriteString("\n## Ids that went\n\nLessons that were merged, and where their claims stand now.\n\n" +
+		"| id | now in | what it claimed |\n|---|---|---|\n")
+	for _, g := range gone {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", g.id, g.to, g.why)
+	}
 	return b.Bytes()
 }
 

@@ -83,13 +83,6 @@ var TokensWrap = New("the server's tokens are labels modulo 8", func(l *lab.Lab)
 	})
 })
 
-// ServerCountsItself gives out a count of the writes that were answered, instead of resourceVersions.
-var ServerCountsItself = New("the apiserver counts its own writes", func(l *lab.Lab) {
-	var count atomic.Int64
-	writes := func(c *wire.Call) bool { return !reads(c) }
-	editAnswer(l, writes, "answered with a count of the writes", func(o object) { setToken(o, 1000+count.Add(1)) })
-})
-
 // EveryTextIsATokenInACreate rewrites creates: a token of any text becomes one that is a number.
 var EveryTextIsATokenInACreate = New("in a create, any text is a token", func(l *lab.Lab) {
 	editBody(l, creates, "its token was made a number", func(o object) {

@@ -222,11 +222,6 @@ var AProxyForcesWhatIsRefused = New("a proxy passes on the refusal and sends the
 		})
 	})
 
-// AnswersAreOneTooHigh raises the resourceVersion in every answer by one.
-var AnswersAreOneTooHigh = New("an answer's number is one too high", func(l *lab.Lab) {
-	editAnswer(l, nil, raised, raiseToken)
-})
-
 const raised = "the number in the answer was raised by one"
 
 // ReplacesAnswerOneTooHigh raises the resourceVersion in the answers to replaces by one.
