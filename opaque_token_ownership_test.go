@@ -1,4 +1,4 @@
-// Chapter 4, continued: patches, and who owns a field.
+// Chapter 4, continued: who owns a field.
 package modrev
 
 import (
@@ -7,19 +7,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	applyapps "k8s.io/client-go/applyconfigurations/apps/v1"
 	applycore "k8s.io/client-go/applyconfigurations/core/v1"
+	applymeta "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/client-go/util/csaupgrade"
 	"k8s.io/client-go/util/retry"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"modrev/helpers/lab"
 	"modrev/helpers/lesson"
@@ -28,287 +26,38 @@ import (
 	"modrev/helpers/world"
 )
 
-func TestOT8_AReplaceFromAPartialViewDropsWhatItDoesNotKnow(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT8", From: "D2 paragraph 3",
-		Says: "a read-modify-write that sends back all it has read keeps what others own; a replace of the whole object " +
-			"made from a partial view drops it, although its token is current",
-		Why: "the token says which version was read and not how much of it was kept: a client built with an older type " +
-			"loses the newer fields of everybody else",
-		FalseIf: world.AProxyMergesReplaces.Shows(`size=3 is stored`),
-		AlsoFalseIf: []world.World{
-			world.ClientKnowsNoSize.Shows(`size is not stored`),
-			world.APatchIsAState.Shows(`size is not stored`),
-		},
-		Read: source.Decl("k8s.io/apimachinery/pkg/runtime", "DefaultUnstructuredConverter"),
-	}, func(l *lab.Lab) {
-		// oldShelf is the type of a client that was built before anybody thought of size.
-		type oldShelf struct {
-			metav1.TypeMeta   `json:",inline"`
-			metav1.ObjectMeta `json:"metadata"`
-			Spec              struct {
-				Color string `json:"color"`
-			} `json:"spec"`
-		}
-		shelves := l.Of(l.CustomResource())
-		convert := runtime.DefaultUnstructuredConverter
-		table := l.Table("the writer", "answer", "stored then")
-		row := func(writer string, err error) {
-			table.Row(writer, lab.AnswerLine(err), lab.Fields(shelves.Peek("shelf"), "color", "size"))
-		}
-		shelves.Create("shelf", "color=red", "size=3")
-
-		_, err := shelves.TryReplace(shelves.Get("shelf"), "color=green")
-		row("replaces all it has read, color=green", err)
-		l.Stored(shelves.Peek("shelf"), "color=green", "size=3")
-
-		_, err = shelves.TrySet("shelf", "color=white")
-		row("patches the one field it means, color=white", err)
-		l.Stored(shelves.Peek("shelf"), "color=white", "size=3")
-
-		var view oldShelf
-		l.Step(convert.FromUnstructured(shelves.Get("shelf").Object, &view), "reading the shelf as an oldShelf")
-		view.Spec.Color = "black"
-		content, err := convert.ToUnstructured(&view)
-		l.Step(err, "making an object of it again")
-		replaced, err := shelves.TryReplace(&lab.Object{Object: content})
-		row("replaces its partial view, with the current token, color=black", err)
-		table.End()
-		l.Accepted(err, "the replace from a partial view")
-		l.Stored(replaced, "color=black", "-size")
-	})
-}
-
-func TestOT8b_ADiffIsMineOnlyAgainstTheCopyThatIRead(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT8b", From: "D2 paragraph 3",
-		Says: "a patch that a library computes holds only my change if it is the difference to the copy that I read; taken " +
-			"against a fresh reading, it takes back what others did meanwhile",
-		Why:     "to the diff, a field that my old copy lacks is a field that I removed",
-		FalseIf: world.NullsAreDropped.Shows(`size=3 is stored`),
-		AlsoFalseIf: []world.World{
-			world.APatchIsAState.Shows(`size is not stored`),
-			world.ClientDropsTheToken.Shows(`the patch that is a difference to a fresh reading was accepted`),
-		},
-		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "MergeFrom"),
-		Answers: "#17",
-	}, func(l *lab.Lab) {
-		api := l.Controller()
-		get := func() *corev1.ConfigMap {
-			shelf := l.ReadConfigMap(api, "shelf")
-			shelf.ManagedFields = nil // for a patch that can be read
-			return shelf
-		}
-		l.Rival().Create("shelf", "color=red")
-		read := get()
-		l.Rival().Set("shelf", "size=3")
-		mine := read.DeepCopy()
-		table := l.Table("my copy against", "makes the patch", "answer", "size then")
-		patch := func(base string, from *corev1.ConfigMap) error {
-			patch := client.MergeFrom(from)
-			body, err := patch.Data(mine)
-			l.Step(err, "computing the patch")
-			err = api.Patch(l.Context(), mine.DeepCopy(), patch)
-			table.Row(base, lab.Leaves(body), lab.AnswerLine(err), lab.Fields(l.Peek("shelf"), "size"))
-			return err
-		}
-
-		mine.Data["color"] = "green"
-		l.Accepted(patch("what I read", read), "the patch")
-		l.Stored(l.Peek("shelf"), "color=green", "size=3")
-
-		mine.Data["color"] = "white"
-		l.Refused(patch("a fresh reading", get()), "the patch that is a difference to a fresh reading", lab.Stale(l.Peek("shelf")))
-		fresh := get()
-		mine.ResourceVersion = fresh.ResourceVersion
-		l.Accepted(patch("that, my token renewed", fresh), "the patch with a renewed token")
-		table.End()
-		l.Stored(l.Peek("shelf"), "color=white", "-size")
-		l.Say("What is equal in both copies is not in the diff, and what differs is. So it is with the tokens: in the first and " +
-			"the third patch both copies had the same one, so the patch carries none, and nothing is checked; in the second they " +
-			"differed, so mine is in it, as a precondition. It was by luck that the second was refused.")
-	})
-}
-
-func TestOT9_AnUnconditionalPatchOfASharedListLosesAnEntry(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT9", From: "D2 paragraph 3",
-		Says: "an unconditional patch of a shared field loses an update without a word: two actors each add a condition to " +
-			"one list, both are answered with 200, and one of the conditions is gone",
-		Why: "a merge patch replaces a list whole; what looks like \"patches do not conflict\" is that nobody notices any " +
-			"more that they should have",
-		FalseIf: world.EveryPatchCarriesAToken.Shows(`bob's patch without a token was refused: 409 Conflict`),
-		AlsoFalseIf: []world.World{
-			world.PatchesAreSentAs("deployments", "apply", "merge patch", types.MergePatchType).Shows(`stored: \[Filled\]`),
-			world.APatchMergesConditions.Shows(`stored: Painted, Filled`),
-			world.ClientDropsTheToken.Shows(`bob's patch with a token was accepted`),
-		},
-		Read:    source.Decl("sigs.k8s.io/controller-runtime/pkg/client", "MergeFromWithOptimisticLock"),
-		Answers: "#15",
-	}, func(l *lab.Lab) {
-		kind := l.CustomResource("status")
-		type actor struct {
-			api  client.Client
-			read *lab.Object
-		}
-		read := func(who string) *actor {
-			a := &actor{api: l.As(who).Controller(kind), read: l.Of(kind).New("shelf")}
-			l.Step(a.api.Get(l.Context(), client.ObjectKeyFromObject(a.read), a.read), who+"'s reading")
-			return a
-		}
-		report := func(a *actor, condition string, options ...client.MergeFromOption) error {
-			return a.api.Status().Patch(l.Context(), lab.WithCondition(a.read, condition), client.MergeFromWithOptions(a.read, options...))
-		}
-		locked := client.MergeFromWithOptimisticLock{}
-		table := l.Table("two actors report a condition; both have read none", "ann", "bob", "stored then")
-		conditions := func() string { return strings.Join(lab.Conditions(l.Of(kind).Peek("shelf")), ", ") }
-
-		l.Of(kind).Create("shelf")
-		ann, bob := read("ann"), read("bob")
-		anns, bobs := report(ann, "Painted"), report(bob, "Filled")
-		table.Row("client.MergeFrom", lab.AnswerLine(anns), lab.AnswerLine(bobs), conditions())
-		l.Accepted(anns, "ann's patch without a token")
-		l.Accepted(bobs, "bob's patch without a token")
-		l.Expect(conditions() == "Filled", "only bob's condition is stored", "stored: %s", conditions())
-
-		l.Of(kind).Recreate("shelf")
-		ann, bob = read("ann"), read("bob")
-		anns, bobs = report(ann, "Painted", locked), report(bob, "Filled", locked)
-		table.Row("client.MergeFromWithOptimisticLock", lab.AnswerLine(anns), lab.AnswerLine(bobs), conditions())
-		l.Accepted(anns, "ann's patch with a token")
-		l.Refused(bobs, "bob's patch with a token", lab.Stale(bob.read))
-		l.Accepted(report(read("bob"), "Filled", locked), "bob's patch after he has read again")
-		table.Row("… and bob reads again", "", "200", conditions())
-		table.End()
-		l.Expect(conditions() == "Painted, Filled", "both conditions are stored", "stored: %s", conditions())
-
-		l.Of(lab.Deployment).Create("shelf", "replicas=1")
-		applied := func(who, condition string) {
-			_, err := l.As(who).Typed().AppsV1().Deployments(l.Namespace).ApplyStatus(l.Context(),
-				lab.ShelfCondition(l.Namespace, condition), metav1.ApplyOptions{FieldManager: who})
-			l.Accepted(err, who+"'s apply")
-		}
-		applied("ann", "Painted")
-		applied("bob", "Filled")
-		both := lab.Conditions(l.Of(lab.Deployment).Peek("shelf"))
-		l.Say("Server-side apply merges such a list by the type of the condition where the kind says that its items have a "+
-			"key (listType=map): to a Deployment ann and bob each apply their condition, without a token, and stored then: %s.", strings.Join(both, ", "))
-		l.Expect(slices.Equal(both, []string{"Painted", "Filled"}), "two applies leave both conditions of a Deployment", "stored: %v", both)
-	})
-}
-
-func TestOT9b_ALostFinalizerLetsTheObjectGoTooEarly(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT9b", From: "D2 paragraph 3; +",
-		Says: "finalizers are a list that actors share: added with an unconditional merge patch, the second takes out the " +
-			"first, and the object is gone before the first actor has cleaned up",
-		Why:     "a finalizer is a promise that the object waits; whoever adds one needs the token, or a patch that merges lists",
-		FalseIf: world.EveryPatchCarriesAToken.Shows(`bob's client.MergeFrom was refused: 409 Conflict`),
-		AlsoFalseIf: []world.World{
-			world.ClientDropsTheToken.Shows(`bob's patch with the lock was accepted`),
-			world.EveryPatchIsAMergePatch.Shows(`they leave \[bob\S+\] and \[bob\S+\]`),
-			world.NullsAreDropped.Shows(`a get of the object was accepted`),
-		},
-		Read: source.Decl("sigs.k8s.io/controller-runtime/pkg/controller/controllerutil", "AddFinalizer"),
-	}, func(l *lab.Lab) {
-		table := l.Table("ann and bob add a finalizer with", "ann", "bob", "finalizers then")
-		finalize := func(with, name string, from func(read client.Object) client.Patch) error {
-			l.Create(name)
-			read := map[string]*corev1.ConfigMap{}
-			for _, who := range []string{"ann", "bob"} {
-				read[who] = l.ReadConfigMap(l.As(who).Controller(), name)
-			}
-			add := func(who string) error {
-				changed := read[who].DeepCopy()
-				controllerutil.AddFinalizer(changed, who+".modrev.example/cleanup")
-				return l.As(who).Controller().Patch(l.Context(), changed, from(read[who]))
-			}
-			anns, bobs := add("ann"), add("bob")
-			table.Row(with, lab.AnswerLine(anns), lab.AnswerLine(bobs),
-				strings.ReplaceAll(strings.Join(l.Peek(name).GetFinalizers(), ", "), ".modrev.example/cleanup", ""))
-			l.Accepted(anns, "ann's "+with)
-			return bobs
-		}
-		err := finalize("client.MergeFrom", "careless", func(read client.Object) client.Patch { return client.MergeFrom(read) })
-		l.Accepted(err, "bob's client.MergeFrom")
-		err = finalize("the same, with the lock", "locked", func(read client.Object) client.Patch {
-			return client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
-		})
-		l.Refused(err, "bob's patch with the lock", lab.Stale(l.Peek("locked")))
-		err = finalize("client.StrategicMergeFrom", "strategic", func(read client.Object) client.Patch { return client.StrategicMergeFrom(read) })
-		l.Accepted(err, "bob's strategic merge patch")
-		table.End()
-		l.Expect(len(l.Peek("careless").GetFinalizers()) == 1 && len(l.Peek("strategic").GetFinalizers()) == 2,
-			"a merge patch leaves one finalizer, a strategic merge patch both", "they leave %v and %v",
-			l.Peek("careless").GetFinalizers(), l.Peek("strategic").GetFinalizers())
-
-		l.Delete("careless")
-		l.As("bob").Patch("careless", types.MergePatchType, `{"metadata":{"finalizers":null}}`)
-		_, err = l.TryGet("careless")
-		l.Say("Deleted, and bob has taken his finalizer away: the first object is %s, and ann never got to clean up. The "+
-			"strategic merge patch keeps both without a token, but custom resources do not have it.", lab.AnswerLine(err))
-		l.Refused(err, "a get of the object", lab.Refusal{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound})
-	})
-}
-
-func TestOT29_TwoPatchesFromOneCopyLeaveWhatNobodyWanted(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT29", From: "D2 paragraph 3; +",
-		Says: "a patch is a change and not a state: two that were made from the same copy leave a union of both, " +
-			"and not what the last of the two meant to have",
-		Why: "\"the last one wins\" holds field by field only; who needs his whole state needs the token, or a manager " +
-			"who applies all of it",
-		FalseIf:     world.EveryPatchCarriesAToken.Shows(`the second patch was refused: 409 Conflict`),
-		AlsoFalseIf: []world.World{world.APatchIsAState.Shows(`size is not stored`)},
-		Read:        source.Decl("k8s.io/apiserver/pkg/endpoints/handlers", "(*jsonPatcher).applyPatchToCurrentObject"),
-		Answers:     "#73",
-	}, func(l *lab.Lab) {
-		l.Create("shelf", "color=red")
-		table := l.Table("who", "had read", "wants", "so patches", "stored then")
-		ann, bob := l.As("ann"), l.As("bob")
-		anns, bobs := ann.Get("shelf"), bob.Get("shelf")
-		patch := func(who string, c *lab.Client, read *lab.Object, wants, body string) error {
-			_, err := c.TryPatch("shelf", types.MergePatchType, body)
-			table.Row(who, lab.Fields(read, "color", "size"), wants, lab.Leaves([]byte(body)), lab.Fields(l.Peek("shelf"), "color", "size"))
-			return err
-		}
-		first := patch("ann", ann, anns, "size=3 alone", `{"data":{"color":null,"size":"3"}}`)
-		second := patch("bob", bob, bobs, "color=blue alone", `{"data":{"color":"blue"}}`)
-		table.End()
-		l.Accepted(first, "the first patch")
-		l.Accepted(second, "the second patch")
-		l.Stored(l.Peek("shelf"), "color=blue", "size=3")
-	})
-}
-
-func TestOT10_ApplyKnowsWhoOwnsAFieldAndRetryingDoesNotChangeThat(t *testing.T) {
+func TestOT10_AnApplyOfAFieldThatAnotherOwnsIsRefusedWhileTheOwnerKeepsIt(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT10", From: "D2 paragraph 3",
-		Says: "server-side apply is another mechanism, ownership by field: two managers of different fields never conflict; " +
-			"on the same field with another value they do, with 409 and the cause FieldManagerConflict, and no retry helps",
-		Why: "a stale token goes away by reading again, an owner does not: the two faces of 409 need different next steps, " +
-			"and the causes tell them apart",
-		FalseIf:     world.EveryApplyIsForced.Shows(`bob's apply of ann's fields was accepted`),
-		AlsoFalseIf: []world.World{world.RefusalsLoseTheirCauses.Shows(`the causes are \[\]`)},
-		Read:        source.Decl("k8s.io/apimachinery/pkg/util/managedfields/internal", "NewConflictError"),
-		Answers:     "#22",
+		Says: "an apply that changes a field of another manager is refused with 409 and the cause " +
+			"FieldManagerConflict, while that manager keeps the field",
+		Why: "a stale token goes away by reading again, an owner does not; the causes tell the two faces of 409 " +
+			"apart",
+		Do:      "On a FieldManagerConflict change what you apply; don't retry it in place.",
+		FalseIf: world.EveryApplyIsForced.Shows(`bob's apply of ann's fields was accepted`),
+		AlsoFalseIf: []world.World{
+			world.RefusalsLoseTheirCauses.Shows(`bob's apply of ann's fields was refused: 409 Conflict: Apply failed`),
+			world.ACoOwner(lab.ConfigMap, "shelf", "ann", "color=red", "size=3").Shows(
+				`bob's apply once ann has let go was refused: 409 Conflict`),
+			bobMergesWithoutOwners.Shows(
+				`bob's apply of another key of an atomic field was accepted`),
+		},
+		Read:    source.Decl("k8s.io/apimachinery/pkg/util/managedfields/internal", "NewConflictError"),
+		Answers: "#22",
 	}, func(l *lab.Lab) {
-		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
-		apply := func(manager string, data map[string]string) error {
-			_, err := configMaps.Apply(l.Context(), applycore.ConfigMap("shelf", l.Namespace).WithData(data),
-				metav1.ApplyOptions{FieldManager: manager})
+		apply := func(manager string, fields ...string) error {
+			_, err := l.As(manager).TryApply("shelf", manager, false, fields...)
 			return err
 		}
-		l.Accepted(apply("ann", map[string]string{"color": "red", "size": "3"}), "ann's apply")
-		l.Accepted(apply("bob", map[string]string{"place": "hall"}), "bob's apply of a field of his own")
-		before := l.KV(l.Peek("shelf")).Version
+		l.Accepted(apply("ann", "color=red", "size=3"), "ann's apply")
+		l.Accepted(apply("bob", "place=hall"), "bob's apply of a field of his own")
 
 		attempts := 0
 		var err error
 		sent := l.Record(func() {
 			err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 				attempts++
-				return apply("bob", map[string]string{"place": "hall", "color": "blue", "size": "4"})
+				return apply("bob", "place=hall", "color=blue", "size=4")
 			})
 		})
 		for _, owner := range l.Owners(l.Peek("shelf")) {
@@ -319,32 +68,73 @@ func TestOT10_ApplyKnowsWhoOwnsAFieldAndRetryingDoesNotChangeThat(t *testing.T) 
 		for _, cause := range lab.Causes(err) {
 			l.Say("cause %s: %s, field %s", cause.Type, cause.Message, cause.Field)
 		}
-		l.Say("Nothing was written. The details name no object, which those of a stale token do. bob can leave the two fields to " +
-			"ann (OT12), or take them over with force, once and by decision (OT11).")
-
-		l.Refused(err, "bob's apply of ann's fields", lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict})
-		l.Expect(apierrors.ReasonForError(err) == metav1.StatusReasonConflict && len(lab.Causes(err)) == 2 &&
-			lab.HasCause(err, metav1.CauseTypeFieldManagerConflict), "two causes FieldManagerConflict", "the causes are %v", lab.Causes(err))
+		refusal := l.Refused(err, "bob's apply of ann's fields", owned(".data.color", ".data.size"))
 		const text = "Apply failed with 2 conflicts: conflicts with \"ann\":\n- .data.color\n- .data.size"
-		l.Expect(err.Error() == text, "the refusal says: "+text, "it says: %s", err)
-		details := lab.DetailsOf(err)
-		l.Expect(details.Name == "" && details.Kind == "", "the details name no object, unlike those of a stale token", "they name %s %s", details.Kind, details.Name)
-		l.Expect(attempts == 5 && sent.Count(wire.Txn) == 0 && l.KV(l.Peek("shelf")).Version == before, "five attempts, and nothing is written",
-			"%d attempts, to etcd: %s", attempts, sent.Summary())
+		l.Equal("the message", refusal.Message, text)
+		l.Equal("the object that the details name", refusal.Details(), "(none)")
+		l.Equal("the number of attempts", attempts, 5)
+		l.Equal("the number of transactions of all attempts", sent.Count(wire.Txn), 0)
+
+		l.Accepted(apply("ann", "place=hall"), "ann's apply without color and size")
+		l.Accepted(apply("bob", "place=hall", "color=blue", "size=4"), "bob's apply once ann has let go")
+
+		atomic := func(manager, key string) error {
+			_, err := l.As(manager).Typed().AppsV1().Deployments(l.Namespace).Apply(l.Context(),
+				onNodes(l, key), metav1.ApplyOptions{FieldManager: manager})
+			return err
+		}
+		l.Accepted(atomic("ann", "disk"), "ann's apply of nodeSelector disk")
+		err = atomic("bob", "zone")
+		l.Refused(err, "bob's apply of another key of an atomic field", owned(".spec.template.spec.nodeSelector"))
+		l.Say("Nothing was written. The details name no object, which those of a stale token do. bob can leave the two " +
+			"fields to ann (OT12), take them over with force, once and by decision (OT11), or wait: once ann applied " +
+			"without them, his apply was accepted.")
+		l.Say("What the schema calls atomic has one owner as a whole: ann applied the key disk of a Deployment's " +
+			"nodeSelector, bob the key zone, and his apply conflicts on nodeSelector.")
 	})
+}
+
+// bobMergesWithoutOwners sends bob's apply of a Deployment as a merge patch.
+var bobMergesWithoutOwners = world.New("bob's apply of a Deployment is sent as a merge patch", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Who == "bob" && strings.HasPrefix(c.Path, "deployments/") },
+		Note: "sent as a merge patch",
+		Request: func(q *http.Request, body []byte) []byte {
+			q.Header.Set("Content-Type", string(types.MergePatchType))
+			q.URL.RawQuery = ""
+			return body
+		},
+	})
+})
+
+// onNodes is a Deployment that is applied with one key in its nodeSelector.
+func onNodes(l *lab.Lab, key string) *applyapps.DeploymentApplyConfiguration {
+	shelf := shelfDeployment(l, "nodes", 0)
+	shelf.Spec.Template.Spec.WithNodeSelector(map[string]string{key: "any"})
+	return shelf
+}
+
+// owned is the refusal of an apply that is not forced and would change fields that others own.
+func owned(fields ...string) lab.Refusal {
+	refusal := lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict}
+	for _, field := range fields {
+		refusal.Causes = append(refusal.Causes, string(metav1.CauseTypeFieldManagerConflict)+" "+field)
+	}
+	return refusal
 }
 
 func TestOT10b_OwnersAreToldApartByManagerAndOperation(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT10b", From: "D2 paragraph 3; +",
-		Says: "an owner is a manager and an operation: what ann created by POST, ann owns by Update; ann's own apply " +
-			"conflicts with that, and leaving a field out of it does not remove the field",
-		Why: "a tool that moves from create or patch to apply under its old name is two owners until its old entry is moved " +
-			"over (csaupgrade in client-go)",
+		Says: "what ann created by POST she owns by Update, so her own apply conflicts with it, and leaving a field out " +
+			"does not remove it",
+		Why: "a tool that moves from patch to apply under its old name is two owners, until csaupgrade moves its " +
+			"old entry over",
+		Do:      "Move your old Update entries over before you turn to apply.",
 		FalseIf: world.CreatesAreApplies.Shows(`size is not stored`),
 		AlsoFalseIf: []world.World{
 			world.EveryApplyIsForced.Shows(`ann's apply of another value was accepted`),
-			world.RefusalsLoseTheirCauses.Shows(`it is: Apply failed with 1 conflict`),
+			world.RefusalsLoseTheirCauses.Shows(`ann's apply of another value was refused: 409 Conflict: Apply failed`),
 			world.OwnersAreNotSent.Shows(`ann's apply after the upgrade was refused: 409 Conflict`),
 		},
 		Read:    source.Decl("k8s.io/client-go/util/csaupgrade", "UpgradeManagedFields"),
@@ -352,171 +142,146 @@ func TestOT10b_OwnersAreToldApartByManagerAndOperation(t *testing.T) {
 	}, func(l *lab.Lab) {
 		configMaps := l.As("ann").Typed().CoreV1().ConfigMaps(l.Namespace)
 		table := l.Table("ann", "answer", "stored then", "owners then")
-		step := func(what string, err error) error {
+		row := func(what string) {
 			answer, now := l.Answered(), l.Peek("shelf")
-			for i, owner := range l.Owners(now) {
-				if i == 0 {
-					table.Row(what, answer, lab.Fields(now, "color", "size"), owner)
-				} else {
-					table.Row("", "", "", owner)
-				}
+			stored := lab.Fields(now, "color", "size")
+			for _, owner := range l.Owners(now) {
+				table.Row(what, answer, stored, owner)
+				what, answer, stored = "", "", ""
 			}
-			return err
 		}
 		apply := func(color string) error {
-			_, err := configMaps.Apply(l.Context(), applycore.ConfigMap("shelf", l.Namespace).
-				WithData(map[string]string{"color": color}), metav1.ApplyOptions{FieldManager: "ann"})
+			shelf := applycore.ConfigMap("shelf", l.Namespace).WithData(map[string]string{"color": color})
+			_, err := configMaps.Apply(l.Context(), shelf, metav1.ApplyOptions{FieldManager: "ann"})
 			return err
 		}
-		_, err := configMaps.Create(l.Context(), &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: "shelf"}, Data: map[string]string{"color": "red", "size": "3"},
-		}, metav1.CreateOptions{FieldManager: "ann"})
-		l.Step(step("creates color=red, size=3", err), "ann's create")
 
-		l.Accepted(step("applies color=red, without size", apply("red")), "ann's apply of the value that is there")
+		shelf := &corev1.ConfigMap{Data: map[string]string{"color": "red", "size": "3"}}
+		shelf.Name = "shelf"
+		_, err := configMaps.Create(l.Context(), shelf, metav1.CreateOptions{FieldManager: "ann"})
+		require.NoError(l, err, "ann's create")
+		row("creates color=red, size=3")
+
+		err = apply("red")
+		row("applies color=red, without size")
+		l.Accepted(err, "ann's apply of the value that is there")
 		l.Stored(l.Peek("shelf"), "size=3")
-		conflict := step("applies color=blue", apply("blue"))
-		l.Refused(conflict, "ann's apply of another value", lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict})
-		l.Expect(lab.HasCause(conflict, metav1.CauseTypeFieldManagerConflict) && strings.Contains(conflict.Error(), `conflict with "ann" using v1`),
-			`the conflict is with "ann"`, "it is: %s", conflict)
 
-		shelf, err := configMaps.Get(l.Context(), "shelf", metav1.GetOptions{})
-		l.Step(err, "reading the shelf")
-		l.Step(csaupgrade.UpgradeManagedFields(shelf, sets.New("ann"), "ann"), "moving ann's Update entry over to Apply")
+		err = apply("blue")
+		row("applies color=blue")
+		refusal := l.Refused(err, "ann's apply of another value", owned(".data.color"))
+		l.Expect(strings.Contains(refusal.Message, `conflict with "ann" using v1`), `the conflict is with "ann"`,
+			"it is: %s", refusal.Message)
+
+		shelf, err = configMaps.Get(l.Context(), "shelf", metav1.GetOptions{})
+		require.NoError(l, err, "reading the shelf")
+		err = csaupgrade.UpgradeManagedFields(shelf, sets.New("ann"), "ann")
+		require.NoError(l, err, "moving ann's Update entry over to Apply")
 		_, err = configMaps.Update(l.Context(), shelf, metav1.UpdateOptions{FieldManager: "ann"})
-		l.Step(step("csaupgrade.UpgradeManagedFields", err), "storing the new owners")
-		l.Accepted(step("applies color=blue, without size", apply("blue")), "ann's apply after the upgrade")
+		require.NoError(l, err, "storing the new owners")
+		row("csaupgrade.UpgradeManagedFields")
+
+		err = apply("blue")
+		row("applies color=blue, without size")
 		table.End()
+		l.Accepted(err, "ann's apply after the upgrade")
 		l.Stored(l.Peek("shelf"), "color=blue", "-size")
-		l.Say("The refusal: %s", conflict)
+		l.Say("The refusal: %s", refusal.Message)
 	})
 }
 
-func TestOT10c_AStaleTokenInAnApplyIsAStaleTokenAndForceDoesNotHelp(t *testing.T) {
+func TestOT10d_AnOwnerIsAManagerAnOperationASubresourceAndAVersion(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
-		ID: "OT10c", From: "D2 paragraph 3",
-		Says: "a resourceVersion in an applied object is a precondition like any other: while the object exists (OT25b), a stale one is refused with " +
-			"the standard conflict and without a cause, forced or not; only a dispute about an owner, which force would settle, is " +
-			"reported before it",
-		Why:     "force settles who owns a field, the token whether the object is still the one that was read",
-		FalseIf: world.ClientDropsTheToken.Shows(`the apply with a stale token was accepted`),
+		ID: "OT10d", From: "+",
+		Says: "an owner is a manager with an operation, a subresource and, for an Update, an apiVersion: each " +
+			"combination has its own entry",
+		Why: "one controller that writes through two doors or two versions is several owners, and what one of them leaves " +
+			"out the others keep",
+		Do:      "Write as one manager, through one version, with one operation for each door.",
+		FalseIf: everythingIsV2.Shows(`entries of ann after an update of v1 is Update autoscaling/v2`),
 		AlsoFalseIf: []world.World{
-			world.ForceOverridesTheToken.Shows(`the forced apply with a stale token was accepted`),
-			world.RefusalsLoseTheirCauses.Shows(`the causes are \[\]`),
+			world.StatusGoesToTheObject.Shows(`entries of ann after an update of /status is .*v2$`),
 		},
-		Read:    source.Decl("k8s.io/apiserver/pkg/registry/generic/registry", "(*Store).Update"),
-		Answers: "#21",
+		Read:    source.Decl("k8s.io/apimachinery/pkg/util/managedfields/internal", "BuildManagerIdentifier"),
+		Answers: "#50 #51",
 	}, func(l *lab.Lab) {
-		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
-		stale := l.Create("shelf", "color=red")
-		current := l.Rival().Set("shelf", "size=3")
-		table := l.Table("ann applies", "with token", "answer", "causes")
-		apply := func(field, value, which, token string, force bool) error {
-			shelf := applycore.ConfigMap("shelf", l.Namespace).WithData(map[string]string{field: value}).WithResourceVersion(token)
-			_, err := configMaps.Apply(l.Context(), shelf, metav1.ApplyOptions{FieldManager: "ann", Force: force})
-			what, causes := field+"="+value, "none"
-			if force {
-				what += ", forced"
-			}
-			for _, cause := range lab.Causes(err) {
-				causes = string(cause.Type)
-			}
-			table.Row(what, which, lab.AnswerLine(err), causes)
-			return err
+		autoscalers := func(version string) *lab.Client {
+			return l.As("ann").Of(lab.Kind{Kind: "HorizontalPodAutoscaler", Group: "autoscaling", Version: version,
+				Resource: "horizontalpodautoscalers", Fields: "spec"})
 		}
-		old, now := stale.GetResourceVersion(), current.GetResourceVersion()
-		l.Refused(apply("place", "hall", "stale", old, false), "the apply with a stale token", lab.Stale(stale))
-		owner := apply("color", "green", "stale", old, false)
-		l.Expect(lab.HasCause(owner, metav1.CauseTypeFieldManagerConflict), "who owns the field is asked before the token is looked at",
-			"the causes are %v", lab.Causes(owner))
-		l.Refused(apply("color", "green", "stale", old, true), "the forced apply with a stale token", lab.Stale(stale))
-		l.Accepted(apply("color", "green", "current", now, true), "the forced apply with the current token")
-		table.End()
-		l.Stored(stale, "color=green", "size=3", "-place")
-		l.Say("color was the writer's, place nobody's. Who owns the field is asked first, the token after that.")
-	})
-}
-
-func TestOT30_AnApplyWithoutATokenLosesNoRace(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT30", From: "D2 paragraph 3; +",
-		Says: "an apply without a token that is overtaken by another write is computed again by the server and accepted: " +
-			"\"the object has been modified\", about the object itself, cannot come from it",
-		Why: "who sees that text after an apply has sent a token with it, from a copy or out of a manifest; or it is about " +
-			"another object, such as a quota (CF8d), and then details.kind says so",
-		FalseIf:     world.EveryPatchCarriesAToken.Shows(`the overtaken apply was refused: 409 Conflict`),
-		AlsoFalseIf: []world.World{world.EtcdIgnoresTheCompare.Shows(`size is not stored`)},
-		Read:        source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
-		Answers:     "#20",
-	}, func(l *lab.Lab) {
-		l.Rival().Create("shelf", "color=red")
-		shelf := l.Get("shelf")
-		var err error
-		sent := l.Record(func() {
-			err = l.Race(l.Key(shelf), func() error {
-				_, err := l.TryApply("shelf", "ann", false, "place=hall")
-				return err
-			}, func() { l.Rival().Set("shelf", "size=3") })
-		})
-		l.Show("an apply of place=hall, held until a rival has patched size=3", sent)
-		l.Accepted(err, "the overtaken apply")
-		l.Stored(shelf, "color=red", "place=hall", "size=3")
-		l.Expect(sent.Count(wire.Txn) == 3, "three transactions: the apply's, the rival's, the apply's second", "to etcd: %s", sent.Summary())
-	})
-}
-
-func TestOT31_AnApplyThatRepeatsItselfWritesNothing(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT31", From: "D2 paragraph 3; +",
-		Says: "an apply that repeats itself, and would store the same bytes, writes nothing, however long after: a new time in " +
-			"managedFields alone is no reason to write",
-		Why:     "a controller may apply all it wants in every reconcile; only what differs costs a write and wakes watchers",
-		FalseIf: world.StoredInAnotherEncoding.Shows(`the apply, years later, cost etcd: 1 Range, 1 Txn`),
-		Read:    source.Decl("k8s.io/apiserver/pkg/endpoints/handlers/fieldmanager", "IgnoreManagedFieldsTimestampsTransformer"),
-		Answers: "#54",
-	}, func(l *lab.Lab) {
-		shelves := l.Of(l.CustomResource())
-		apply := func() *lab.Object {
-			o, err := shelves.TryApply("shelf", "ann", false, "color=red")
-			l.Step(err, "applying the shelf")
-			return o
+		const v2 = "Update autoscaling/v2"
+		table := l.Table("ann", "her entries in managedFields")
+		step := func(what string, err error, want string) {
+			l.Accepted(err, "ann's "+what)
+			got := entries(autoscalers("v2").Peek("shelf"))
+			table.Row(what, got)
+			l.Equal("entries of ann after an "+what, got, want)
 		}
-		shelf := apply()
-		// No waiting: the stored object is made to look as if it had been applied years ago.
-		aged := l.BackdateManagedFields(shelf, "2020-01-01T00:00:00Z")
-		var again *lab.Object
-		sent := l.Record(func() { again = apply() })
+		target := []string{"scaleTargetRef.apiVersion=apps/v1", "scaleTargetRef.kind=Deployment",
+			"scaleTargetRef.name=shelf", "maxReplicas=3"}
 
-		table := l.Table("step", "resourceVersion", "time in managedFields", "to etcd")
-		table.Row("first applied, as if long ago", aged.GetResourceVersion(), aged.GetManagedFields()[0].Time.UTC().Format(time.DateOnly), "")
-		table.Row("applied again", again.GetResourceVersion(), again.GetManagedFields()[0].Time.UTC().Format(time.DateOnly), sent.Summary())
+		_, err := autoscalers("v2").TryCreate("shelf", target...)
+		require.NoError(l, err, "ann's create")
+		_, err = autoscalers("v2").TrySet("shelf", "maxReplicas=4")
+		step("update of v2", err, v2)
+		_, err = autoscalers("v1").TrySet("shelf", "minReplicas=2")
+		step("update of v1", err, "Update autoscaling/v1; "+v2)
+		_, err = autoscalers("v2").Sub("status").TryPatch("shelf", types.MergePatchType, `{"status":{"desiredReplicas":2}}`)
+		step("update of /status", err, "Update autoscaling/v1; "+v2+"; "+v2+" /status")
+		_, err = autoscalers("v2").TryApply("shelf", "ann", true, target...)
+		step("apply of v2", err, "Apply autoscaling/v2; Update autoscaling/v1; "+v2+"; "+v2+" /status")
+		_, err = autoscalers("v1").TryApply("shelf", "ann", true, target...)
+		step("apply of v1", err, "Apply autoscaling/v1; Update autoscaling/v1; "+v2+"; "+v2+" /status")
 		table.End()
-		l.Sends(sent, "the apply, years later,", "1 Range")
-		l.Expect(again.GetResourceVersion() == aged.GetResourceVersion(), "the resourceVersion stays", "it is %s, was %s",
-			again.GetResourceVersion(), aged.GetResourceVersion())
+		l.Say("All of them are ann. An Apply has one entry for all versions.")
 	})
 }
+
+// entries are the owners of an object, without their fields, sorted.
+func entries(o *lab.Object) string {
+	var out []string
+	for _, entry := range o.GetManagedFields() {
+		text := string(entry.Operation) + " " + entry.APIVersion
+		if entry.Subresource != "" {
+			text += " /" + entry.Subresource
+		}
+		out = append(out, text)
+	}
+	slices.Sort(out)
+	return strings.Join(out, "; ")
+}
+
+// everythingIsV2 sends patches of v1 to v2.
+var everythingIsV2 = world.New("a proxy sends every patch to one version", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool { return c.Verb == http.MethodPatch }, Note: "sent to v2",
+		Request: func(q *http.Request, body []byte) []byte {
+			q.URL.Path = strings.Replace(q.URL.Path, "/autoscaling/v1/", "/autoscaling/v2/", 1)
+			return body
+		},
+	})
+})
 
 func TestOT11_ForceTakesOwnershipAndIsNoRetry(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT11", From: "D2 paragraph 3",
-		Says: "force takes a field over: the other manager loses it, and his next apply conflicts; two actors who force " +
-			"as their retry fight for ever, with a write each time",
-		Why: "force answers \"who shall own this\", once and by decision; as an answer to every conflict it only makes the " +
-			"fight silent",
+		Says: "force takes a field from its manager, whose next apply conflicts: two actors who force as their " +
+			"retry fight for ever",
+		Why: "force answers \"who shall own this\", once and by decision; as an answer to every conflict it only " +
+			"makes the fight silent",
+		Do:      "Force only the fields that you have decided to own.",
 		FalseIf: world.NoApplyIsForced.Shows(`bob's forced apply was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
-			world.EveryApplyIsForced.Shows(`it was answered no error`),
-			world.TheFightIsOver.Shows(`there were 3 writes`),
-			world.StoredInAnotherEncoding.Shows(`there were 9 writes`),
+			world.EveryApplyIsForced.Shows(`ann's next apply was accepted`),
+			world.TheFightIsOver.Shows(`writes after the fight is 3`),
+			world.StoredInAnotherEncoding.Shows(`once the color is bob's is 9`),
 		},
 		Read: source.Decl("sigs.k8s.io/structured-merge-diff/v6/merge", "(*Updater).Apply"),
 	}, func(l *lab.Lab) {
 		configMaps := l.Typed().CoreV1().ConfigMaps(l.Namespace)
 		table := l.Table("who does what", "answer", "color", "owner of color", "storage writes")
 		apply := func(manager, color string, force bool) error {
-			shelf := applycore.ConfigMap("shelf", l.Namespace)
-			what := "leaves color out"
+			shelf, what := applycore.ConfigMap("shelf", l.Namespace), "leaves color out"
 			if color != "" {
 				shelf.WithData(map[string]string{"color": color})
 				what = "applies color=" + color
@@ -529,25 +294,25 @@ func TestOT11_ForceTakesOwnershipAndIsNoRetry(t *testing.T) {
 			table.Row(manager+" "+what, answer, lab.Field(now, "color"), l.OwnersOf(now, "color"), l.KV(now).Version)
 			return err
 		}
+		writes := func() int64 { return l.KV(l.Peek("shelf")).Version }
+
 		l.Accepted(apply("ann", "red", false), "ann's apply")
 		l.Accepted(apply("bob", "blue", true), "bob's forced apply")
-		l.Expect(l.OwnersOf(l.Peek("shelf"), "color") == "bob by Apply", "bob alone owns color",
-			"it is owned by %s", l.OwnersOf(l.Peek("shelf"), "color"))
-		theirs := apply("ann", "red", false)
-		l.Expect(lab.HasCause(theirs, metav1.CauseTypeFieldManagerConflict), "ann's next apply conflicts with bob", "it was answered %s", l.Describe(theirs))
+		l.Equal("the owner of color", l.OwnersOf(l.Peek("shelf"), "color"), "bob by Apply")
+		l.Refused(apply("ann", "red", false), "ann's next apply", owned(".data.color"))
 
 		for range 2 { // both retry with force
 			l.Accepted(apply("ann", "red", true), "ann's forced apply")
 			l.Accepted(apply("bob", "blue", true), "bob's forced apply")
 		}
-		fought := l.KV(l.Peek("shelf")).Version
-		l.Expect(fought == 6, "each forced apply of the fight is one more write", "there were %d writes", fought)
+		fought := writes()
+		l.Equal("the number of writes after the fight", fought, 6)
 
 		l.Accepted(apply("ann", "", false), "ann's apply without color") // ann decides that the color is bob's
 		l.Accepted(apply("bob", "blue", false), "bob's apply, not forced")
 		l.Accepted(apply("ann", "", false), "ann's apply without color")
 		table.End()
-		l.Expect(l.KV(l.Peek("shelf")).Version == fought, "once the color is bob's, nobody writes any more", "there were %d writes", l.KV(l.Peek("shelf")).Version)
+		l.Equal("the number of writes once the color is bob's", writes(), fought)
 		l.Say("The fight ends with a decision: ann leaves color out, and from then on nothing is written any more.")
 	})
 }
@@ -555,10 +320,11 @@ func TestOT11_ForceTakesOwnershipAndIsNoRetry(t *testing.T) {
 func TestOT12_GivingAFieldUpEndsTheFight(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT12", From: "D2 paragraph 3",
-		Says: "who owns what is a decision: when a human scales and a controller applies replicas, the controller is " +
-			"refused, or undoes the human each time if it forces; leaving replicas out of what it applies ends the fight",
-		Why: "no retry can settle whether the human or the controller is right; the manifest of the one who is not " +
-			"responsible must not have the field",
+		Says: "when a human scales what a controller applies, the controller is refused or undoes the human, until " +
+			"replicas is left out of what it applies",
+		Why: "no retry can settle who is right; the manifest of the one who is not responsible must not have the " +
+			"field",
+		Do:      "Leave fields that somebody else decides out of what you apply.",
 		FalseIf: world.EveryApplyIsForced.Shows(`the controller's apply after the human has scaled was accepted`),
 		AlsoFalseIf: []world.World{
 			world.NoApplyIsForced.Shows(`the controller's forced apply was refused: 409 Conflict`),
@@ -570,50 +336,62 @@ func TestOT12_GivingAFieldUpEndsTheFight(t *testing.T) {
 		controller := l.As("controller").Typed().AppsV1().Deployments(l.Namespace)
 		human := l.As("human").Typed().AppsV1().Deployments(l.Namespace)
 		table := l.Table("who does what", "answer", "replicas", "its owner", "writes")
-		step := func(what string, err error) error {
+		row := func(what string) {
 			answer, now := l.Answered(), l.Of(lab.Deployment).Peek("shelf")
 			table.Row(what, answer, lab.Field(now, "replicas"), l.OwnersOf(now, "replicas"), l.KV(now).Version)
-			return err
 		}
 		apply := func(what string, replicas int32, force bool) error {
-			shelf := lab.ShelfDeployment(l.Namespace)
-			if replicas > 0 {
-				shelf.Spec.WithReplicas(replicas)
-			}
-			_, err := controller.Apply(l.Context(), shelf, metav1.ApplyOptions{FieldManager: "controller", Force: force})
-			return step("controller applies "+what, err)
+			_, err := controller.Apply(l.Context(), shelfDeployment(l, "shelf", replicas),
+				metav1.ApplyOptions{FieldManager: "controller", Force: force})
+			row("controller applies " + what)
+			return err
 		}
 		scale := func() error {
 			scale, err := human.GetScale(l.Context(), "shelf", metav1.GetOptions{})
-			l.Step(err, "reading the scale")
+			require.NoError(l, err, "reading the scale")
 			scale.Spec.Replicas = 5
 			_, err = human.UpdateScale(l.Context(), "shelf", scale, metav1.UpdateOptions{FieldManager: "human"})
-			return step("human scales to 5", err)
+			row("human scales to 5")
+			return err
 		}
-		replicas := func(want string) { l.Stored(l.Of(lab.Deployment).Peek("shelf"), "replicas="+want) }
+		shelf := l.Of(lab.Deployment).New("shelf")
 
 		l.Accepted(apply("3", 3, false), "the controller's first apply")
 		l.Accepted(scale(), "the human's scaling")
-		refused := apply("3", 3, false)
-		l.Refused(refused, "the controller's apply after the human has scaled", lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict})
+		err := apply("3", 3, false)
+		refusal := l.Refused(err, "the controller's apply after the human has scaled", owned(".spec.replicas"))
 		l.Accepted(apply("3, forced", 3, true), "the controller's forced apply")
-		replicas("3")
+		l.Stored(shelf, "replicas=3")
+
 		l.Accepted(scale(), "the human's second scaling")
 		l.Accepted(apply("no replicas", 0, false), "the controller's apply without replicas")
 		l.Accepted(apply("no replicas", 0, false), "and once more")
 		table.End()
-		replicas("5")
-		l.Say("The refusal: %s", refused)
+		l.Stored(shelf, "replicas=5")
+		l.Say("The refusal: %s", refusal.Message)
 	})
+}
+
+// shelfDeployment is what a controller applies for a Deployment, without replicas if they are 0.
+func shelfDeployment(l *lab.Lab, name string, replicas int32) *applyapps.DeploymentApplyConfiguration {
+	labels := map[string]string{"app": "shelf"}
+	container := applycore.Container().WithName("c").WithImage("registry.example/shelf:1")
+	spec := applyapps.DeploymentSpec().WithSelector(applymeta.LabelSelector().WithMatchLabels(labels)).
+		WithTemplate(applycore.PodTemplateSpec().WithLabels(labels).
+			WithSpec(applycore.PodSpec().WithContainers(container)))
+	if replicas > 0 {
+		spec.WithReplicas(replicas)
+	}
+	return applyapps.Deployment(name, l.Namespace).WithSpec(spec)
 }
 
 func TestOT12b_WhatItsOnlyOwnerLeavesOutFallsBackToTheDefault(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT12b", From: "D2 paragraph 3; +",
-		Says: "giving a field up is not leaving it alone: when its only owner applies without it, the field goes, and " +
-			"replicas falls back to the default of 1; it stays if somebody else owns it by then",
-		Why: "so the new owner takes the field first, with its present value, and only then does the old one leave it " +
-			"out",
+		Says: "a field that its only owner no longer applies is removed, so replicas falls back to 1; with a second " +
+			"owner it stays",
+		Why:         "leaving out is not leaving alone: the new owner takes the field first, then the old one leaves it out",
+		Do:          "Hand a field over: the new owner applies it before you drop it.",
 		FalseIf:     world.ACoOwner(lab.Deployment, "alone", "controller", "replicas=3").Shows(`replicas=3 is stored`),
 		AlsoFalseIf: []world.World{world.TheScalerAppliesNothing.Shows(`replicas=1 is stored`)},
 		Read:        source.Decl("k8s.io/apimachinery/pkg/util/managedfields/internal", "(*structuredMergeManager).Apply"),
@@ -621,14 +399,12 @@ func TestOT12b_WhatItsOnlyOwnerLeavesOutFallsBackToTheDefault(t *testing.T) {
 	}, func(l *lab.Lab) {
 		table := l.Table("who applies what", "answer", "replicas", "owners of replicas")
 		apply := func(name, who string, replicas int32) {
-			shelf := lab.ShelfDeployment(l.Namespace)
-			shelf.WithName(name)
 			what := "no replicas"
 			if replicas > 0 {
-				shelf.Spec.WithReplicas(replicas)
 				what = fmt.Sprintf("replicas: %d", replicas)
 			}
-			_, err := l.As(who).Typed().AppsV1().Deployments(l.Namespace).Apply(l.Context(), shelf, metav1.ApplyOptions{FieldManager: who})
+			_, err := l.As(who).Typed().AppsV1().Deployments(l.Namespace).Apply(l.Context(),
+				shelfDeployment(l, name, replicas), metav1.ApplyOptions{FieldManager: who})
 			answer, now := l.Answered(), l.Of(lab.Deployment).Peek(name)
 			table.Row(name+": "+who+" applies "+what, answer, lab.Field(now, "replicas"), l.OwnersOf(now, "replicas"))
 			l.Accepted(err, who+"'s apply "+what)
@@ -639,7 +415,7 @@ func TestOT12b_WhatItsOnlyOwnerLeavesOutFallsBackToTheDefault(t *testing.T) {
 		apply("shared", "scaler", 3)
 		apply("shared", "controller", 0)
 		table.End()
-		l.Stored(l.Of(lab.Deployment).Peek("alone"), "replicas=1")
-		l.Stored(l.Of(lab.Deployment).Peek("shared"), "replicas=3")
+		l.Stored(l.Of(lab.Deployment).New("alone"), "replicas=1")
+		l.Stored(l.Of(lab.Deployment).New("shared"), "replicas=3")
 	})
 }

@@ -2,12 +2,12 @@
 package modrev
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -21,94 +21,112 @@ import (
 func TestOT25_AWriteWithoutATokenLandsOnTheNextIncarnation(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT25", From: "D2 paragraph 1, 5",
-		Says: "a patch and an unconditional replace that are overtaken by delete and recreate are repeated by the server and land " +
-			"on the new incarnation: 200, under another uid; a delete by name that is sent again removes it, and with the uid is " +
-			"refused: 409",
-		Why: "what carries no precondition is done to whatever stands under the name then; whoever means one incarnation has " +
-			"to say so",
+		Says: "a write without token and uid is done to whatever has the name when it arrives, overtaken by a recreate too",
+		Why: "a patch, an unconditional replace and a delete by name are answered with 200, and it is a stranger's object " +
+			"that they changed or removed",
+		Do:      "Put the uid into every write and delete that means one incarnation.",
 		FalseIf: world.ClientsSendTheUID.Shows(`the merge patch was refused`),
 		AlsoFalseIf: []world.World{
 			world.ClientDropsThePreconditions.Shows(`the delete with the uid, sent again, was accepted`),
 			world.ReplacesSendTheUID.Shows(`the replace without a token was refused: 409 Conflict`),
-			world.UIDsBelongToNames.Shows(`the merge patch was written to [0-9a-f-]+`),
+			world.UIDsBelongToNames.Shows(`the merge patch was written to the uid of before`),
 		},
 		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#13",
 	}, func(l *lab.Lab) {
 		table := l.Table("write", "answer", "transactions", "uid before", "uid written to")
-		for _, write := range []string{"merge patch", "replace without a token"} {
-			name := strings.ReplaceAll(write, " ", "-")
-			old := l.Create(name, "color=red")
-			l.Settle(old)
-			key := l.Key(old)
-			var next, written *lab.Object
-			var err error
-			seen := l.Record(func() {
-				err = l.Race(key, func() (err error) {
-					if write == "merge patch" {
-						written, err = l.TrySet(name, "size=9")
-					} else {
-						written, err = l.TryReplace(lab.WithoutUID(lab.WithToken(old, "")), "size=9")
-					}
-					return err
-				}, func() { next = l.Rival().Recreate(name, "color=white") })
-			})
-			l.Accepted(err, "the "+write)
-			n := 0
-			for _, r := range seen {
-				if wire.UpdateOf(key)(&r) {
-					n++
-				}
-			}
-			table.Row(write, lab.AnswerLine(err), n, lab.ShortUID(old), lab.ShortUID(written))
-			l.Expect(written.GetUID() == next.GetUID() && next.GetUID() != old.GetUID(), "it landed on the new incarnation",
-				"the %s was written to %s", write, written.GetUID())
-			l.Expect(n == 2, "the server tried it twice", "it was tried %d times", n)
-			if write == "merge patch" {
-				l.Stored(next, "color=white", "size=9")
-			} else {
-				l.Stored(next, "color=red", "size=9")
-				table.End()
-				l.Show("PUT configmaps/"+name+", overtaken by a delete and a create", seen.Only(wire.Txn))
-			}
-		}
-
-		table = l.Table("delete, its answer lost, a rival takes the name, sent again", "answer", "the rival's object")
-		for _, by := range []string{"by name", "with the uid"} {
-			name := strings.ReplaceAll(by, " ", "-")
-			old, options := l.Create(name, "color=red"), []metav1.DeleteOptions{}
-			if by == "with the uid" {
-				options = append(options, lab.UID(old))
-			}
-			l.Wire.AddHTTP(&wire.HTTPRule{Lose: true, Times: 1, When: func(c *wire.Call) bool { return c.Verb == http.MethodDelete }})
-			lost := l.TryDelete(name, options...)
-			l.Expect(errors.Is(lost, wire.ErrAnswerLost), "the answer to the first delete is lost", "it is: %v", lost)
-			rivals := l.Rival().Create(name, "color=white")
-			again := l.TryDelete(name, options...)
-			there := l.Exists(rivals)
-			table.Row(by, lab.AnswerLine(again), map[bool]string{true: "is there", false: "is gone"}[there])
-			if by == "by name" {
-				l.Accepted(again, "the delete by name, sent again,")
-			} else {
-				l.Refused(again, "the delete with the uid, sent again,", lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict})
-			}
-			l.Expect(there == (by == "with the uid"), "the uid keeps the delete away from the rival's object", "%s: there: %t", by, there)
+		var last overtakenWrite
+		for _, write := range []struct {
+			name  string
+			color string // that is stored in the end
+			send  func(old *lab.Object) (*lab.Object, error)
+		}{
+			{"merge patch", "white", func(old *lab.Object) (*lab.Object, error) {
+				return l.TrySet(old.GetName(), "size=9")
+			}},
+			{"replace without a token", "red", func(old *lab.Object) (*lab.Object, error) {
+				return l.TryReplace(lab.WithoutUID(lab.WithToken(old, "")), "size=9")
+			}},
+		} {
+			last = overtakeByARecreate(l, strings.ReplaceAll(write.name, " ", "-"), write.send)
+			l.Accepted(last.err, "the "+write.name)
+			table.Row(write.name, lab.AnswerLine(last.err), last.tries, shortUID(last.old), shortUID(last.written))
+			l.Expect(last.written.GetUID() != last.old.GetUID(), "it lands on another incarnation",
+				"the %s was written to the uid of before", write.name)
+			l.Equal("the uid that the "+write.name+" was written to", last.written.GetUID(), last.next.GetUID())
+			l.Equal("the number of tries of the "+write.name, last.tries, 2)
+			l.Stored(last.next, "color="+write.color, "size=9")
 		}
 		table.End()
+		l.Show("PUT configmaps/"+last.old.GetName()+", overtaken by a delete and a create", last.sent.Only(wire.Txn))
+		deletesSentAgain(l)
 	})
 }
+
+// overtakenWrite is a write that was overtaken by a delete and a create under the same name.
+type overtakenWrite struct {
+	old, next, written *lab.Object
+	err                error
+	sent               wire.Requests
+	tries              int // transactions by which the server tried the write
+}
+
+// overtakeByARecreate has a rival delete and create an object anew while a write to it is on its way.
+func overtakeByARecreate(l *lab.Lab, name string, write func(old *lab.Object) (*lab.Object, error)) overtakenWrite {
+	w := overtakenWrite{old: l.Create(name, "color=red")}
+	l.Settle(w.old)
+	send := func() (err error) {
+		w.written, err = write(w.old)
+		return err
+	}
+	w.sent = l.Record(func() {
+		w.err = l.Race(l.Key(w.old), send, func() { w.next = l.Rival().Recreate(name, "color=white") })
+	})
+	for _, r := range w.sent {
+		if wire.UpdateOf(l.Key(w.old))(&r) {
+			w.tries++
+		}
+	}
+	return w
+}
+
+// deletesSentAgain are two deletes that are sent again after a rival took the name.
+func deletesSentAgain(l *lab.Lab) {
+	table := l.Table("delete, its answer lost, a rival takes the name, sent again", "answer", "the rival's object")
+	rivals, err := deleteTwice(l, l.Create("by-name", "color=red"))
+	l.Accepted(err, "the delete by name, sent again,")
+	l.Expect(!l.Exists(rivals), "it removes the rival's object", "that is there")
+	table.Row("by name", lab.AnswerLine(err), "is gone")
+	old := l.Create("with-the-uid", "color=red")
+	rivals, err = deleteTwice(l, old, lab.UID(old))
+	l.Refused(err, "the delete with the uid, sent again,", lab.Refusal{Code: 409, Reason: metav1.StatusReasonConflict})
+	l.Expect(l.Exists(rivals), "the uid keeps the delete away from the rival's object", "that is gone")
+	table.Row("with the uid", lab.AnswerLine(err), "is there")
+	table.End()
+}
+
+// deleteTwice deletes an object and loses the answer; a rival takes the name, and the same delete is sent again.
+func deleteTwice(l *lab.Lab, old *lab.Object, options ...metav1.DeleteOptions) (rivals *lab.Object, again error) {
+	l.LoseAnswer("writer", http.MethodDelete)
+	lost := l.TryDelete(old.GetName(), options...)
+	require.ErrorIs(l, lost, wire.ErrAnswerLost, "losing the answer to a delete")
+	rivals = l.Rival().Create(old.GetName(), "color=white")
+	return rivals, l.TryDelete(old.GetName(), options...)
+}
+
+// shortUID is the beginning of an object's uid: enough to tell two apart on a page.
+func shortUID(o *lab.Object) string { return string(o.GetUID())[:8] }
 
 func TestOT25b_AnApplyBringsADeletedObjectBack(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT25b", From: "D2 paragraph 3, 5",
-		Says: "an apply creates what is not there: after a delete, even one that overtakes it, it brings the object back under a " +
-			"new uid; so does an apply that took the last finalizer off and is sent again. The old token in what is applied does " +
-			"not prevent that; the uid does: 409 where nothing stands, 422 where a namesake does",
-		Why: "a controller whose cache still shows the finalizer takes it off twice: the first apply ends the object, and the " +
-			"second makes a new one, empty and without a finalizer, that nobody asked for",
+		Says: "an apply brings a deleted object back under a new uid, whatever old token it carries; the uid prevents that",
+		Why: "a controller whose cache still shows the finalizer takes it off twice: the first apply ends the object, and " +
+			"the second makes a new one, empty and without a finalizer, that nobody asked for",
+		Do:      "Put the uid into every apply that must not create.",
 		FalseIf: world.ClientsSendTheUID.Shows(`an apply after the delete was refused: 409 Conflict`),
 		AlsoFalseIf: []world.World{
-			world.PaintingBlueComparesNothing.Shows(`it is written to [0-9a-f-]+`),
+			world.PaintingBlueComparesNothing.Shows(`the apply that was overtaken was written to the uid of before`),
 			world.TheTokenBringsTheUID.Shows(`an apply with the old token after the delete was refused: 409 Conflict`),
 			world.ClientDropsTheUID.Shows(`an apply with the uid of what was deleted was accepted`),
 		},
@@ -116,114 +134,88 @@ func TestOT25b_AnApplyBringsADeletedObjectBack(t *testing.T) {
 		Answers: "#9",
 	}, func(l *lab.Lab) {
 		table := l.Table("apply", "answer", "object", "uid")
-		finalizer := func(metadata string) (*lab.Object, error) {
-			return l.TryPatchWith("shelf", types.ApplyPatchType,
-				`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf"`+metadata+`}}`, metav1.PatchOptions{FieldManager: "writer"})
-		}
-		first, err := finalizer(`,"finalizers":["modrev.example/cleanup"]`)
-		l.Step(err, "the first apply")
-		table.Row("with a finalizer", l.Answered(), "created", lab.ShortUID(first))
-		l.Rival().Delete("shelf")
-		_, err = finalizer("")
-		l.Step(err, "the apply without the finalizer")
-		table.Row("without it, after a rival's delete", l.Answered(), "gone with its finalizer", lab.ShortUID(first))
-		_, err = l.TryGet("shelf")
-		l.Expect(lab.IsNotFound(err), "without its finalizer the object goes", "shelf is there")
-		second, err := finalizer("")
-		l.Accepted(err, "an apply after the delete")
-		table.Row("the same, sent again", l.Answered(), "created again", lab.ShortUID(second))
-		l.Expect(l.Answered() == "201" && second.GetUID() != first.GetUID(), "an apply after the delete creates: 201",
-			"it answered %s", l.Answered())
-
-		var third *lab.Object
-		l.Settle(second)
-		key := l.Key(second)
-		seen := l.Record(func() {
-			err = l.Race(key, func() (err error) {
-				third, err = l.TryApply("shelf", "writer", false, "color=blue")
-				return err
-			}, func() { l.Rival().Delete("shelf") })
-		})
-		l.Accepted(err, "an apply overtaken by a delete")
-		table.Row("color=blue, overtaken by a delete", l.AnsweredTo("writer"), "created again", lab.ShortUID(third))
-		l.Expect(third.GetUID() != second.GetUID(), "it creates a new object", "it is written to %s", third.GetUID())
-		txns := seen.Only(wire.Txn)
-		last := txns[len(txns)-1]
-		l.Expect(last.Compare[0].Value == 0 && last.Succeeded, "its last transaction is that of a create", "it is %s", last)
-
-		l.Rival().Delete("shelf")
-		fourth, err := l.TryApply("shelf", "writer", false, "color=red", "metadata.resourceVersion="+third.GetResourceVersion())
-		l.Accepted(err, "an apply with the old token after the delete")
-		table.Row("after a delete, with the old token", l.Answered(), "created again", lab.ShortUID(fourth))
-		l.Expect(l.Answered() == "201" && fourth.GetUID() != third.GetUID(), "the old token alone protects nothing: 201",
-			"it answered %s", l.Answered())
-		l.Rival().Delete("shelf")
-		_, err = l.TryApply("shelf", "writer", false, "color=red", "metadata.uid="+string(fourth.GetUID()))
-		table.Row("after a delete, with the uid", l.Answered(), "none is created", "")
-		l.Refused(err, "an apply with the uid of what was deleted", lab.Refusal{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict})
-		_, none := l.TryGet("shelf")
-		namesake := l.Rival().Create("shelf", "color=white")
-		_, mismatch := l.TryApply("shelf", "writer", false, "size=9", "metadata.uid="+string(fourth.GetUID()))
-		table.Row("the same, onto a rival's new object", l.Answered(), "stays as it is", lab.ShortUID(namesake))
+		takeTheLastFinalizerOff(l, table)
+		overtaken := applyOvertakenByADelete(l, table)
+		refused := applyAfterADelete(l, table)
 		table.End()
-		l.Show("the apply that was overtaken", txns)
-		l.Say("%s", l.Describe(err))
-		l.Say("Onto the rival's new object: 422, since a uid is immutable. Both times the one that was meant is gone: let go. The " +
-			"finalizer is taken off by an apply that leaves it out; the object is then gone, and the same apply, from a " +
-			"cache that does not know yet, finds nothing and creates. A replace of a Lease does the same: see OT26.")
-		want := fmt.Sprintf("uid mismatch: the provided object specified uid %s, and no existing object was found", fourth.GetUID())
-		l.Expect(strings.HasSuffix(l.Describe(err), want), "the refusal ends with: "+want, "it says: %s", l.Describe(err))
-		l.Expect(lab.IsNotFound(none), "nothing was created", "shelf is there")
-		l.Refused(mismatch, "an apply with the uid of what was deleted onto another", lab.Refusal{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid})
-		l.Stored(namesake, "color=white", "-size")
+		l.Show("the apply that was overtaken", overtaken)
+		l.Say("%s", l.Describe(refused))
+		l.Say("Onto the rival's new object: 422, since a uid is immutable. Both times the one that was meant is gone: let " +
+			"go. The finalizer is taken off by an apply that leaves it out; the object is then gone, and the same apply, from " +
+			"a cache that does not know yet, finds nothing and creates. It takes the right to create; without it the answer " +
+			"is 403. A replace of a Lease does the same: see CF6b.")
 	})
 }
 
-func TestOT26_AReplaceBringsADeletedObjectBackWhereUpdatesCreate(t *testing.T) {
-	lesson.Prove(t, lesson.Claim{
-		ID: "OT26", From: "D2 paragraph 5; +",
-		Says: "some kinds are created by a replace of what is not there: a deleted Lease, Role or Service comes back with 201, " +
-			"whatever old token the replace carries; with the uid it is refused, and other kinds answer 404",
-		Why: "for these kinds the token protects nothing once the object is gone; a lease holder that renews late raises a " +
-			"lease that was taken away",
-		FalseIf: world.ClientsSendTheUID.Shows(`Lease: 409 Conflict`),
-		AlsoFalseIf: []world.World{
-			world.ClientDropsTheUID.Shows(`Lease with the uid: 201`),
-			world.ServerCreatesWhatIsMissing.Shows(`ConfigMap: 201`),
-		},
-		Read:    source.Decl("k8s.io/apiserver/pkg/registry/rest", "RESTUpdateStrategy.AllowCreateOnUpdate"),
-		Answers: "#38",
-	}, func(l *lab.Lab) {
-		kinds := map[string]lab.Kind{"custom resource": l.CustomResource()}
-		for _, k := range lab.SampleKinds() {
-			kinds[k.Kind] = k
-		}
-		table := l.Table("replace after a delete", "with the old token", "with the uid as well")
-		replace := func(c *lab.Client, o *lab.Object) string {
-			_, _ = c.TryReplace(o) // what came of it, success or refusal, is the answer
-			return l.Answered()
-		}
-		for _, row := range []struct{ kind, token, uid string }{
-			{"ConfigMap", "404 NotFound", "404 NotFound"},
-			{"Deployment", "404 NotFound", "404 NotFound"},
-			{"custom resource", "404 NotFound", "404 NotFound"},
-			{"Lease", "201", "409 Conflict"},
-			{"Role", "201", "409 Conflict"},
-			{"Service", "201", "409 Conflict"},
-		} {
-			c := l.Of(kinds[row.kind])
-			o := c.Create("shelf")
-			c.Delete("shelf")
-			token := replace(c, lab.WithoutUID(o))
-			if token == "201" {
-				c.Delete("shelf")
-			}
-			uid := replace(c, o)
-			table.Row(row.kind, token, uid)
-			l.Expect(token == row.token, row.kind+": "+row.token, "%s: %s", row.kind, token)
-			l.Expect(uid == row.uid, row.kind+" with the uid: "+row.uid, "%s with the uid: %s", row.kind, uid)
-		}
-		table.End()
-		l.Say("An apply creates for every kind: see OT25b.")
-	})
+// takeTheLastFinalizerOff has an apply take the last finalizer off what is being deleted, and sends the same again.
+func takeTheLastFinalizerOff(l *lab.Lab, table *lab.Table) {
+	const with = `{"apiVersion":"v1","kind":"ConfigMap",` +
+		`"metadata":{"name":"shelf","finalizers":["modrev.example/cleanup"]}}`
+	const without = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"shelf"}}`
+	first, err := l.TryPatch("shelf", types.ApplyPatchType, with)
+	require.NoError(l, err, "the first apply")
+	table.Row("with a finalizer", l.Answered(), "created", shortUID(first))
+	l.Rival().Delete("shelf")
+	_, err = l.TryPatch("shelf", types.ApplyPatchType, without)
+	require.NoError(l, err, "the apply without the finalizer")
+	table.Row("without it, after a rival's delete", l.Answered(), "gone with its finalizer", shortUID(first))
+	_, err = l.TryGet("shelf")
+	l.Expect(lab.IsNotFound(err), "without its finalizer the object goes", "shelf is there")
+
+	second, err := l.TryPatch("shelf", types.ApplyPatchType, without)
+	l.Accepted(err, "an apply after the delete")
+	l.Equal("the answer to an apply after the delete", l.Answered(), "201")
+	l.Expect(second.GetUID() != first.GetUID(), "it creates a new object", "it has the uid of before")
+	table.Row("the same, sent again", l.Answered(), "created again", shortUID(second))
+}
+
+// applyOvertakenByADelete has a rival delete an object while an apply to it is on its way.
+func applyOvertakenByADelete(l *lab.Lab, table *lab.Table) wire.Requests {
+	old := l.Create("overtaken", "size=9")
+	l.Settle(old)
+	var created *lab.Object
+	apply := func() (err error) {
+		created, err = l.TryApply("overtaken", "writer", false, "color=blue")
+		return err
+	}
+	from := l.Wire.Tape().Now()
+	var err error
+	sent := l.Record(func() { err = l.Race(l.Key(old), apply, func() { l.Rival().Delete("overtaken") }) }).Only(wire.Txn)
+	l.Accepted(err, "an apply overtaken by a delete")
+	table.Row("color=blue, overtaken by a delete", l.Wire.Tape().Calls(from)[0].Code, "created again", shortUID(created))
+	l.Expect(created.GetUID() != old.GetUID(), "it creates a new object",
+		"the apply that was overtaken was written to the uid of before")
+	last := sent[len(sent)-1]
+	l.Equal("the mod revision that its last transaction compares with", last.Compare[0].Value, 0)
+	l.Expect(last.Succeeded, "its last transaction creates", "it is %s", last)
+	return sent
+}
+
+// applyAfterADelete applies what knows the token, and the uid, of what is gone. It returns the refusal of the uid.
+func applyAfterADelete(l *lab.Lab, table *lab.Table) (refused error) {
+	gone := l.Create("gone", "color=red")
+	l.Rival().Delete("gone")
+	again, err := l.TryApply("gone", "writer", false, "color=red", "metadata.resourceVersion="+gone.GetResourceVersion())
+	l.Accepted(err, "an apply with the old token after the delete")
+	l.Equal("the answer to an apply with the old token", l.Answered(), "201")
+	l.Expect(again.GetUID() != gone.GetUID(), "it creates a new object", "it has the uid of before")
+	table.Row("after a delete, with the old token", l.Answered(), "created again", shortUID(again))
+
+	l.Rival().Delete("gone")
+	uid := "metadata.uid=" + string(again.GetUID())
+	_, refused = l.TryApply("gone", "writer", false, "color=red", uid)
+	l.Refused(refused, "an apply with the uid of what was deleted", lab.Refusal{
+		Code: 409, Reason: metav1.StatusReasonConflict, Says: fmt.Sprintf(
+			"uid mismatch: the provided object specified uid %s, and no existing object was found", again.GetUID())})
+	table.Row("after a delete, with the uid", l.Answered(), "none is created", "")
+	_, err = l.TryGet("gone")
+	l.Expect(lab.IsNotFound(err), "nothing was created", "gone is there")
+
+	namesake := l.Rival().Create("gone", "color=white")
+	_, err = l.TryApply("gone", "writer", false, "size=9", uid)
+	l.Refused(err, "an apply with the uid of what was deleted onto another",
+		lab.Refusal{Code: 422, Reason: metav1.StatusReasonInvalid})
+	table.Row("the same, onto a rival's new object", l.Answered(), "stays as it is", shortUID(namesake))
+	l.Stored(namesake, "color=white", "-size")
+	return refused
 }

@@ -49,7 +49,7 @@ func TestOT90_AfterARestoreANumberIsGivenOutTwice(t *testing.T) {
 		restored := backup.Restore(lab.Restoring{})
 		table := l.Table("history", "step", "resourceVersion", "uid", "data")
 		row := func(history, step string, o *lab.Object) {
-			table.Row(history, step, o.GetResourceVersion(), lab.ShortUID(o), lab.Fields(o, "color", "size", "room"))
+			table.Row(history, step, o.GetResourceVersion(), shortUID(o), lab.Fields(o, "color", "size", "room"))
 		}
 		row("lost", "the controller sets color=blue, and keeps the answer", lost)
 		row("restored", "what the backup has", restored.Peek("shelf"))
@@ -152,7 +152,7 @@ func TestOT92_AWatchFromTheLostHistoryMissesWhatComes(t *testing.T) {
 		l.Spend(aDay)
 		l.Create("born", "color=red")
 		cache := l.As("controller").Informer()
-		known := cache.Reached()
+		known := cache.GetStore().LastStoreSyncResourceVersion()
 
 		restored := backup.Restore(lab.Restoring{})
 		var read error
@@ -213,7 +213,7 @@ func TestOT93_ARestoreBringsBackTheSameObjects(t *testing.T) {
 		_, gone := restored.TryGet("created")
 		table := l.Table("Deployment", "in the lost history", "after the restore")
 		describe := func(o *lab.Object) string {
-			return fmt.Sprintf("uid %s, generation %d: %s", lab.ShortUID(o), o.GetGeneration(), lab.Fields(o, "replicas"))
+			return fmt.Sprintf("uid %s, generation %d: %s", shortUID(o), o.GetGeneration(), lab.Fields(o, "replicas"))
 		}
 		table.Row("changed, and changed again", describe(lost), describe(again))
 		table.Row("deleted", "404 NotFound", describe(back))
@@ -322,7 +322,7 @@ func TestOT95_MaintenanceOfEtcdLeavesTheNumbersAlone(t *testing.T) {
 		row := func(step string) *lab.Object {
 			now := l.Get("shelf")
 			stored := l.KV(now)
-			table.Row(step, now.GetResourceVersion(), stored.ModRevision, stored.Version, lab.ShortUID(now))
+			table.Row(step, now.GetResourceVersion(), stored.ModRevision, stored.Version, shortUID(now))
 			l.Equal("the resourceVersion after "+step, now.GetResourceVersion(), before.GetResourceVersion())
 			return now
 		}
@@ -348,7 +348,7 @@ func TestOT96_KubeApiserverKeepsNoCacheOfEvents(t *testing.T) {
 		FalseIf: world.ReadsShowTheVersionBefore.Shows(`an Event, read with "0", has room 12`),
 		Read:    source.Decl("k8s.io/kubernetes/pkg/kubeapiserver", "DefaultWatchCacheSizes"),
 	}, func(l *lab.Lab) {
-		shelves, events := l.Of(l.CustomResource()), l.Of(lab.CoreEvent)
+		shelves, events := l.Of(l.CustomResource()), l.Of(coreEvent)
 		shelf := shelves.Create("it", "n=1")
 		event := events.Create("it", "involvedObject.namespace="+l.Namespace)
 		l.Settle(shelf)
@@ -466,7 +466,7 @@ func TestOT98_WhatIsPutBackThroughTheAPIIsAnotherObject(t *testing.T) {
 		back := shelves.Get("shelf")
 		table := l.Table("shelf", "uid", "resourceVersion", "generation", "status.message", "owns books")
 		row := func(what string, o *lab.Object) {
-			table.Row(what, lab.ShortUID(o), o.GetResourceVersion(), o.GetGeneration(), lab.Field(o, "status.message"),
+			table.Row(what, shortUID(o), o.GetResourceVersion(), o.GetGeneration(), lab.Field(o, "status.message"),
 				metav1.IsControlledBy(books, o))
 		}
 		row("saved", saved)

@@ -37,7 +37,7 @@ func TestOT85_AnObjectMovesToANewStorageVersionWhenItIsWritten(t *testing.T) {
 		Read:    source.Decl("k8s.io/apiserver/pkg/storage/etcd3", "(*store).GuaranteedUpdate"),
 		Answers: "#118",
 	}, func(l *lab.Lab) {
-		a := schema{"a": integer}
+		a := fieldsOfSpec{"a": integer}
 		kind := l.Define(lab.Version{Name: "v1", Spec: a, Storage: true}, lab.Version{Name: "v2", Spec: a}).In("v2")
 		shelves := l.Of(kind)
 		created := shelves.Create("shelf", "a=1")
@@ -88,7 +88,7 @@ func TestOT85b_ObjectsLeftInARemovedVersionBreakEveryList(t *testing.T) {
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver/conversion", "(*crConverter).ConvertToVersion"),
 		Answers: "#118",
 	}, func(l *lab.Lab) {
-		a := schema{"a": integer}
+		a := fieldsOfSpec{"a": integer}
 		v2 := lab.Version{Name: "v2", Spec: a, Storage: true}
 		kind := l.Define(lab.Version{Name: "v1", Spec: a, Storage: true}, lab.Version{Name: "v2", Spec: a}).In("v2")
 		shelves := l.Of(kind)
@@ -170,7 +170,7 @@ func TestOT86_AVersionThatIsNotServedAnswers404(t *testing.T) {
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver", "(*crdHandler).ServeHTTP"),
 		Answers: "#97",
 	}, func(l *lab.Lab) {
-		a := schema{"a": integer}
+		a := fieldsOfSpec{"a": integer}
 		kind := l.Define(lab.Version{Name: "v1", Spec: a}, lab.Version{Name: "v2", Spec: a, Storage: true})
 		old, newest := l.As("old").Of(kind), l.As("new").Of(kind.In("v2"))
 		shelf := old.Create("shelf", "a=1")
@@ -214,7 +214,7 @@ func TestOT86b_AnApplyReadsTheObjectInEveryVersionThatAnOwnerUsed(t *testing.T) 
 		Read:    source.Decl("k8s.io/apimachinery/pkg/util/managedfields/internal", "(*versionConverter).Convert"),
 		Answers: "#97",
 	}, func(l *lab.Lab) {
-		a, ab := schema{"a": integer}, schema{"a": integer, "b": integer}
+		a, ab := fieldsOfSpec{"a": integer}, fieldsOfSpec{"a": integer, "b": integer}
 		v2 := lab.Version{Name: "v2", Spec: ab, Storage: true}
 		kind := l.Define(lab.Version{Name: "v1", Spec: a}, v2)
 		old, newest := l.As("old").Of(kind), l.As("new").Of(kind.In("v2"))
@@ -395,9 +395,11 @@ func TestOT89_AStricterSchemaRefusesOnlyWhatAWriteChanges(t *testing.T) {
 			title   string
 			version lab.Version
 		}{
-			{"a is at most 0", lab.Version{Spec: schema{"a": schema{"type": "integer", "maximum": 0}, "b": integer}}},
-			{"c is required", lab.Version{Spec: schema{"a": integer, "b": integer, "c": integer}, Required: []string{"c"}}},
-			{"a is a string", lab.Version{Spec: schema{"a": schema{"type": "string"}, "b": integer}}},
+			{"a is at most 0", lab.Version{Spec: fieldsOfSpec{"a": fieldsOfSpec{"type": "integer", "maximum": 0},
+				"b": integer}}},
+			{"c is required", lab.Version{Spec: fieldsOfSpec{"a": integer, "b": integer, "c": integer},
+				Required: []string{"c"}}},
+			{"a is a string", lab.Version{Spec: fieldsOfSpec{"a": fieldsOfSpec{"type": "string"}, "b": integer}}},
 		}
 		writes := []struct {
 			title   string
@@ -422,7 +424,7 @@ func TestOT89_AStricterSchemaRefusesOnlyWhatAWriteChanges(t *testing.T) {
 				[3]string{"200", "422 Invalid", "500"}},
 		}
 
-		kind := l.Define(lab.Version{Name: "v1", Storage: true, Spec: schema{"a": integer, "b": integer}})
+		kind := l.Define(lab.Version{Name: "v1", Storage: true, Spec: fieldsOfSpec{"a": integer, "b": integer}})
 		shelves := l.Of(kind)
 		shelves.Create("shelf", "a=1", "b=1")
 		answers := make([][]any, len(writes))
@@ -465,7 +467,9 @@ var aLibraryFillsInA = world.New("a client's library sends an a of its own with 
 
 // storedVersion is the version in which an object of a custom resource is stored.
 func storedVersion(l *lab.Lab, o *lab.Object) string {
-	return l.DecodeStored(l.KV(o).Value).Kind.Version
+	stored, _, err := lab.DecodeStored(l.KV(o).Value)
+	require.NoError(l, err, "decoding what is stored")
+	return stored.GroupVersionKind().Version
 }
 
 // storedVersions are those that a definition says have been stored.

@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,8 +32,8 @@ func TestOT80_EveryVersionOfAnObjectHasTheSameToken(t *testing.T) {
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver", "(*crdHandler).getOrCreateServingInfoFor"),
 		Answers: "#97",
 	}, func(l *lab.Lab) {
-		shelf := l.Define(lab.Version{Name: "v1", Spec: schema{"a": integer}},
-			lab.Version{Name: "v2", Spec: schema{"a": integer, "b": integer}, Storage: true})
+		shelf := l.Define(lab.Version{Name: "v1", Spec: fieldsOfSpec{"a": integer}},
+			lab.Version{Name: "v2", Spec: fieldsOfSpec{"a": integer, "b": integer}, Storage: true})
 		table := l.Table("object", "read as", "uid", "resourceVersion", "mod_revision", "next write")
 		for _, k := range []struct {
 			first, second lab.Kind
@@ -41,7 +41,7 @@ func TestOT80_EveryVersionOfAnObjectHasTheSameToken(t *testing.T) {
 		}{
 			{shelf, shelf.In("v2"), "a=1"},
 			{autoscaler.In("v1"), autoscaler, "maxReplicas=3"},
-			{lab.CoreEvent, eventOfItsOwnGroup, "involvedObject.namespace=" + l.Namespace},
+			{coreEvent, eventOfItsOwnGroup, "involvedObject.namespace=" + l.Namespace},
 		} {
 			first, second := l.Of(k.first), l.Rival().Of(k.second)
 			first.Create("shelf", k.fields)
@@ -55,7 +55,7 @@ func TestOT80_EveryVersionOfAnObjectHasTheSameToken(t *testing.T) {
 				second.Watch(read.GetResourceVersion()).Next().ResourceVersion, "",
 			}
 			for i, view := range views {
-				table.Row(k.first.Kind, as[i], lab.ShortUID(view), view.GetResourceVersion(), stored, events[i])
+				table.Row(k.first.Kind, as[i], shortUID(view), view.GetResourceVersion(), stored, events[i])
 				l.Equal("the uid of a view", view.GetUID(), read.GetUID())
 				l.Equal("the resourceVersion of a view", number(view), stored)
 			}
@@ -88,8 +88,8 @@ func TestOT81_AWriteThroughAnOlderVersionDropsWhatThatCannotSay(t *testing.T) {
 	}, func(l *lab.Lab) {
 		subresources := []string{"status", "scale"}
 		kind := l.Define(
-			lab.Version{Name: "v1", Spec: schema{"a": integer, "replicas": integer}, Subresources: subresources},
-			lab.Version{Name: "v2", Spec: schema{"a": integer, "replicas": integer, "b": integer},
+			lab.Version{Name: "v1", Spec: fieldsOfSpec{"a": integer, "replicas": integer}, Subresources: subresources},
+			lab.Version{Name: "v2", Spec: fieldsOfSpec{"a": integer, "replicas": integer, "b": integer},
 				Subresources: subresources, Storage: true})
 		old, newest := l.As("old").Of(kind), l.As("new").Of(kind.In("v2"))
 		replace := func(name string) error { _, err := old.TryReplace(old.Get(name)); return err }
@@ -114,7 +114,7 @@ func TestOT81_AWriteThroughAnOlderVersionDropsWhatThatCannotSay(t *testing.T) {
 			{"apply", "an apply of a", apply, 2},
 			{"delete", "a delete that a finalizer holds", remove, 2},
 		} {
-			newest.CreateWithFinalizer(w.name, "modrev.example/hold", "a=1", "b=1")
+			createHeld(newest, w.name, "a=1", "b=1")
 			err := w.write(w.name)
 			after := newest.Peek(w.name)
 			table.Row(w.what, lab.AnswerLine(err), after.GetGeneration(), lab.Fields(after, "b"))
@@ -126,7 +126,7 @@ func TestOT81_AWriteThroughAnOlderVersionDropsWhatThatCannotSay(t *testing.T) {
 		table.End()
 
 		// The same with a v1 that keeps what it does not know.
-		kind = l.Define(lab.Version{Name: "v1"}, lab.Version{Name: "v2", Spec: schema{"a": integer, "b": integer},
+		kind = l.Define(lab.Version{Name: "v1"}, lab.Version{Name: "v2", Spec: fieldsOfSpec{"a": integer, "b": integer},
 			Storage: true})
 		kept := l.Of(kind.In("v2")).Create("kept", "a=1", "b=1")
 		l.Of(kind).Set("kept", "a=2")
@@ -187,7 +187,7 @@ func TestOT81c_WithoutItsConverterAnObjectHasOneVersion(t *testing.T) {
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver/conversion", "(*webhookConverter).Convert"),
 		Answers: "#97",
 	}, func(l *lab.Lab) {
-		a := schema{"a": integer}
+		a := fieldsOfSpec{"a": integer}
 		kind := l.Define(lab.Version{Name: "v1", Spec: a, Storage: true}, lab.Version{Name: "v2", Spec: a})
 		for _, name := range []string{"shelf", "v1", "v2"} {
 			l.Of(kind.In("v2")).Create(name, "a=1")
@@ -235,13 +235,13 @@ func TestOT82_AChangedSchemaShowsUnderTheSameToken(t *testing.T) {
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver", "unstructuredDefaulter.Default"),
 		Answers: "#95",
 	}, func(l *lab.Lab) {
-		kind := l.Define(lab.Version{Name: "v1", Spec: schema{"a": integer}, Storage: true})
+		kind := l.Define(lab.Version{Name: "v1", Spec: fieldsOfSpec{"a": integer}, Storage: true})
 		shelves := l.Of(kind)
 		before := shelves.Create("shelf", "a=1")
 		watch := shelves.Watch(before.GetResourceVersion())
 		bytes := string(l.KV(before).Value)
 
-		l.Redefine(kind, lab.Version{Name: "v1", Spec: schema{"a": integer, "b": by(5)}, Storage: true})
+		l.Redefine(kind, lab.Version{Name: "v1", Spec: fieldsOfSpec{"a": integer, "b": byDefault(5)}, Storage: true})
 		after := shelves.Get("shelf")
 		table := l.Table("schema of spec", "GET shelf", "resourceVersion", "generation", "mod_revision")
 		table.Row("a", lab.Fields(before, "a", "b"), before.GetResourceVersion(), before.GetGeneration(),
@@ -283,9 +283,9 @@ func TestOT82b_ADefaultFollowsTheSchemaUntilItIsWritten(t *testing.T) {
 		Answers: "#95",
 	}, func(l *lab.Lab) {
 		with := func(b any) lab.Version {
-			return lab.Version{Name: "v1", Spec: schema{"a": integer, "b": b}, Storage: true}
+			return lab.Version{Name: "v1", Spec: fieldsOfSpec{"a": integer, "b": b}, Storage: true}
 		}
-		kind := l.Define(lab.Version{Name: "v1", Spec: schema{"a": integer}, Storage: true})
+		kind := l.Define(lab.Version{Name: "v1", Spec: fieldsOfSpec{"a": integer}, Storage: true})
 		shelves := l.Of(kind)
 		shelves.Create("left-alone", "a=1")
 		shelves.Create("touched", "a=1")
@@ -296,11 +296,11 @@ func TestOT82b_ADefaultFollowsTheSchemaUntilItIsWritten(t *testing.T) {
 			table.Row(schema, "b="+leftAlone, "b="+touched)
 			return leftAlone, touched
 		}
-		l.Redefine(kind, with(by(6)))
+		l.Redefine(kind, with(byDefault(6)))
 		look("default 6")
 		shelves.Patch("touched", types.MergePatchType, `{}`)
 		look("default 6, and an empty patch of touched")
-		l.Redefine(kind, with(by(7)))
+		l.Redefine(kind, with(byDefault(7)))
 		leftAlone, touched := look("default 7")
 		table.End()
 		l.Equal("b of a shelf that was left alone, by default 7,", leftAlone, "7")
@@ -324,8 +324,8 @@ func TestOT83_WhatASchemaHidesIsLostWithTheNextWrite(t *testing.T) {
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver", "(*unstructuredSchemaCoercer).apply"),
 		Answers: "#95",
 	}, func(l *lab.Lab) {
-		a := lab.Version{Name: "v1", Spec: schema{"a": integer}, Storage: true}
-		ab := lab.Version{Name: "v1", Spec: schema{"a": integer, "b": integer}, Storage: true}
+		a := lab.Version{Name: "v1", Spec: fieldsOfSpec{"a": integer}, Storage: true}
+		ab := lab.Version{Name: "v1", Spec: fieldsOfSpec{"a": integer, "b": integer}, Storage: true}
 		kind := l.Define(ab)
 		shelves := l.Of(kind)
 		shelf := shelves.Create("shelf", "a=1", "b=7")
@@ -372,8 +372,8 @@ func TestOT84_AnAcceptedDefinitionIsNotYetInForce(t *testing.T) {
 			"(*crdHandler).updateCustomResourceDefinition"),
 		Answers: "#96",
 	}, func(l *lab.Lab) {
-		ab := lab.Version{Name: "v1", Spec: schema{"a": integer, "b": integer}, Storage: true}
-		kind := l.Define(lab.Version{Name: "v1", Spec: schema{"a": integer}, Storage: true})
+		ab := lab.Version{Name: "v1", Spec: fieldsOfSpec{"a": integer, "b": integer}, Storage: true}
+		kind := l.Define(lab.Version{Name: "v1", Spec: fieldsOfSpec{"a": integer}, Storage: true})
 		table := l.Table("POST a Shelf {a: 1, b: 1}", "answer", "stored", "warning")
 		post := func(name, fieldValidation string) error {
 			warning, err := createWarned(l.Of(kind), name, fieldValidation, "a=1", "b=1")
@@ -388,7 +388,7 @@ func TestOT84_AnAcceptedDefinitionIsNotYetInForce(t *testing.T) {
 		seen := l.RedefineUnseen(kind, ab)
 		require.NoError(l, post("at-once", ""), "creating a shelf at once")
 		strict := post("strict", "Strict")
-		established := lab.Conditions(l.Of(lab.CustomResourceDefinition).Peek(kind.Definition()))
+		established := conditions(l.Of(lab.CustomResourceDefinition).Peek(kind.Definition()))
 		seen()
 		require.NoError(l, post("later", ""), "creating a shelf later")
 		table.End()
@@ -400,7 +400,7 @@ func TestOT84_AnAcceptedDefinitionIsNotYetInForce(t *testing.T) {
 		l.Refused(strict, "a create with fieldValidation=Strict", lab.Refusal{
 			Code: 400, Reason: metav1.StatusReasonBadRequest, Says: `strict decoding error: unknown field "spec.b"`,
 		})
-		l.Expect(slices.Contains(established, "Established"), "the definition is Established meanwhile", "it is %v",
+		l.Expect(strings.Contains(established, "Established"), "the definition is Established meanwhile", "it is %v",
 			established)
 		l.Equal("b of a shelf that was created later", lab.Field(l.Of(kind).Peek("later"), "b"), "1")
 	})
@@ -446,13 +446,13 @@ func metadataOf(c *lab.Client, name string) *lab.Object {
 	return &o
 }
 
-// schema is the fields of a spec, with the schema of each.
-type schema = map[string]any
+// fieldsOfSpec is the fields of a spec, with the schema of each.
+type fieldsOfSpec = map[string]any
 
-var integer = schema{"type": "integer"}
+var integer = fieldsOfSpec{"type": "integer"}
 
-// by is the schema of an integer with a default.
-func by(n int64) schema { return schema{"type": "integer", "default": n} }
+// byDefault is the schema of an integer with a default.
+func byDefault(n int64) fieldsOfSpec { return fieldsOfSpec{"type": "integer", "default": n} }
 
 // autoscaler is the HorizontalPodAutoscaler in its newest version, with a metric that autoscaling/v1 cannot say.
 var autoscaler = lab.Kind{

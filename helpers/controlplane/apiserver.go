@@ -49,7 +49,7 @@ type APIServer struct {
 	server   *envtest.APIServer
 	plane    *envtest.ControlPlane
 	admin    *rest.Config
-	log      *logFile
+	log      *os.File
 	apart    *member
 	control  *ControlPlane
 
@@ -123,7 +123,9 @@ func (c *ControlPlane) startApart(ctx context.Context, name string, apart *Apart
 }
 
 // launch starts a kube-apiserver over etcds that may not be ready yet: it has other things to do first.
-func (c *ControlPlane) launch(ctx context.Context, name string, flags map[string][]string, etcds ...*member) (_ *APIServer, err error) {
+func (c *ControlPlane) launch(
+	ctx context.Context, name string, flags map[string][]string, etcds ...*member,
+) (_ *APIServer, err error) {
 	a := &APIServer{
 		name:     name,
 		folder:   c.folder.path,
@@ -142,16 +144,18 @@ func (c *ControlPlane) launch(ctx context.Context, name string, flags map[string
 	if err := a.writeScript(script, c.options.APIServerPath); err != nil {
 		return nil, fmt.Errorf("writing the script that starts it: %w", err)
 	}
-	if a.log, err = newLogFile(a.LogFile()); err != nil {
-		return nil, err
+	// It writes there itself, without a pipe in between: all that it has said is there when it has ended.
+	a.log, err = os.OpenFile(a.LogFile(), os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("making the log file of kube-apiserver: %w", err)
 	}
 	port, err := freePort()
 	if err != nil {
-		return nil, errors.Join(err, a.log.close())
+		return nil, errors.Join(err, a.log.Close())
 	}
 	auth, err := newAuthn()
 	if err != nil {
-		return nil, errors.Join(err, a.log.close())
+		return nil, errors.Join(err, a.log.Close())
 	}
 	a.server = &envtest.APIServer{
 		Path:         script,
@@ -299,7 +303,6 @@ func (a *APIServer) poll(ctx context.Context, try func() error) error {
 			last = err
 		}
 		if exited, why := a.exited(); exited {
-			a.hear(ctx)
 			return a.withTail(why)
 		}
 		select {
@@ -316,19 +319,6 @@ func (a *APIServer) poll(ctx context.Context, try func() error) error {
 		case <-ctx.Done():
 			return a.withTail(fmt.Errorf("%w (the last attempt: %w)", context.Cause(ctx), last))
 		}
-	}
-}
-
-// hear waits until the last words of a kube-apiserver that has ended are in the log. What it prints passes through a
-// pipe, and envtest returns from its start when the pipe is empty and closed; somebody who has inherited its end
-// must not make this wait for long.
-func (a *APIServer) hear(ctx context.Context) {
-	const patience = 2 * time.Second
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	select {
-	case <-a.returned:
-	case <-ctx.Done():
 	}
 }
 
@@ -349,11 +339,11 @@ func (a *APIServer) exited() (bool, error) {
 }
 
 func (a *APIServer) withTail(err error) error {
-	tail := a.log.tail(tailLines)
-	if strings.Contains(tail, "address already in use") {
+	last := tail(a.LogFile(), tailLines)
+	if strings.Contains(last, "address already in use") {
 		err = fmt.Errorf("%w: %w", errPortTaken, err)
 	}
-	return fmt.Errorf("%w; its last lines:\n%s", err, tail)
+	return fmt.Errorf("%w; its last lines:\n%s", err, last)
 }
 
 func (a *APIServer) pidFile() string  { return filepath.Join(a.folder, pidsName, a.name) }
@@ -423,7 +413,7 @@ func (a *APIServer) stop(ctx context.Context) error {
 		return a.stopErr
 	}
 	a.stopped = true
-	a.stopErr = errors.Join(a.end(ctx), a.apart.stop(ctx), a.log.close())
+	a.stopErr = errors.Join(a.end(ctx), a.apart.stop(ctx), a.log.Close())
 	return a.stopErr
 }
 

@@ -149,11 +149,13 @@ func timeBare(b *testing.B, apiserver, etcd string, k keys) timing {
 	server := exec.Command(apiserver,
 		"--etcd-servers=http://"+client, "--secure-port="+number, "--bind-address=127.0.0.1", "--advertise-address=192.0.2.1",
 		"--cert-dir="+dir, "--tls-cert-file="+k.cert, "--tls-private-key-file="+k.key, "--token-auth-file="+k.tokens,
-		"--service-account-issuer=https://"+port, "--service-account-key-file="+k.key, "--service-account-signing-key-file="+k.key,
+		"--service-account-issuer=https://"+port, "--service-account-key-file="+k.key,
+		"--service-account-signing-key-file="+k.key,
 		"--service-cluster-ip-range=10.0.0.0/24", "--allow-privileged=true", "--disable-admission-plugins=ServiceAccount",
 		"--authorization-mode=RBAC")
 	run(b, server)
-	config := &rest.Config{Host: "https://" + port, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1}
+	config := &rest.Config{Host: "https://" + port, BearerToken: token,
+		TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1}
 	firstWrite(b, config)
 	t.start = time.Since(begin)
 	eventually(b, limit, "kube-apiserver is healthy", func() string {
@@ -209,7 +211,8 @@ type keys struct{ dir, cert, key, tokens string }
 
 func newKeys(b *testing.B) keys {
 	dir := shortTemp(b)
-	k := keys{dir: dir, cert: filepath.Join(dir, "crt"), key: filepath.Join(dir, "key"), tokens: filepath.Join(dir, "tokens")}
+	k := keys{dir: dir, cert: filepath.Join(dir, "crt"), key: filepath.Join(dir, "key"),
+		tokens: filepath.Join(dir, "tokens")}
 	crt, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	if err != nil {
 		b.Fatal(err)

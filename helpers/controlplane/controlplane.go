@@ -145,7 +145,8 @@ func (o Options) check() error {
 		return fmt.Errorf("starting a control plane: there is no kube-apiserver to run: %w", err)
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
-		return fmt.Errorf("starting a control plane: %s is not a program: set Options.APIServerPath to the path of a kube-apiserver", o.APIServerPath)
+		return fmt.Errorf("starting a control plane: %s is not a program: set Options.APIServerPath to the path of a "+
+			"kube-apiserver", o.APIServerPath)
 	}
 	for _, s := range o.EtcdListenURLs {
 		u, err := url.Parse(s)
@@ -153,7 +154,8 @@ func (o Options) check() error {
 			return fmt.Errorf("starting a control plane: the client URL of etcd cannot be read: %w", err)
 		}
 		if ip := net.ParseIP(u.Hostname()); u.Scheme != "http" || ip == nil || !ip.IsLoopback() {
-			return fmt.Errorf("starting a control plane: %s is no client URL for etcd: it must be http and a loopback address, such as http://127.0.0.1:2379, since this etcd asks nobody who they are", s)
+			return fmt.Errorf("starting a control plane: %s is no client URL for etcd: it must be http and a loopback "+
+				"address, such as http://127.0.0.1:2379, since this etcd asks nobody who they are", s)
 		}
 	}
 	return nil

@@ -50,11 +50,13 @@ func (r *requests) options() []grpc.ServerOption {
 		}
 	}
 	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any,
+			error) {
 			note(ctx, req)
 			return next(ctx, req)
 		}),
-		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo,
+			next grpc.StreamHandler) error {
 			note(stream.Context(), nil)
 			return next(srv, stream)
 		}),
@@ -176,7 +178,8 @@ func TestNothingListensButTheAPIServerOnLoopback(t *testing.T) {
 			continue
 		}
 		servers++
-		if addresses := listening(t, pid); !slices.Equal(addresses, []string{host.Host}) || !strings.HasPrefix(host.Host, "127.0.0.1:") {
+		if addresses := listening(t, pid); !slices.Equal(addresses, []string{host.Host}) ||
+			!strings.HasPrefix(host.Host, "127.0.0.1:") {
 			t.Errorf("kube-apiserver listens on %v, want only %s", addresses, host.Host)
 		}
 	}
@@ -242,7 +245,8 @@ func TestAFurtherAPIServerOverTheSameStore(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	if _, err := c.StartAPIServer(t.Context(), controlplane.APIServerOptions{}); err == nil || !strings.Contains(err.Error(), "stop one of them") {
+	if _, err := c.StartAPIServer(t.Context(), controlplane.APIServerOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "stop one of them") {
 		t.Errorf("a fourth kube-apiserver: %v, want an error that says to stop one", err)
 	}
 
@@ -261,7 +265,8 @@ func TestAFurtherAPIServerOverTheSameStore(t *testing.T) {
 	}
 	if user, err := servers[0].AddUser("somebody"); err != nil {
 		t.Error(err)
-	} else if _, err := clientFor(t, user).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+	} else if _, err := clientFor(t, user).CoreV1().ConfigMaps("default").List(t.Context(),
+		metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("a user without a role may list ConfigMaps: %v", err)
 	}
 
@@ -269,7 +274,8 @@ func TestAFurtherAPIServerOverTheSameStore(t *testing.T) {
 		ObjectMeta:     metav1.ObjectMeta{Name: "an-event"},
 		InvolvedObject: corev1.ObjectReference{Kind: "ConfigMap", Name: created.Name, Namespace: "default"},
 	}
-	if _, err := clientFor(t, servers[0].Admin()).CoreV1().Events("default").Create(t.Context(), event, metav1.CreateOptions{}); err != nil {
+	if _, err := clientFor(t, servers[0].Admin()).CoreV1().Events("default").Create(t.Context(), event,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	key = "/registry/events/default/an-event"
@@ -285,7 +291,8 @@ func TestAFurtherAPIServerOverTheSameStore(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := servers[0].Healthy(within(t, limit)); err == nil || !strings.Contains(err.Error(), "it was ended by signal 9") {
+	if err := servers[0].Healthy(within(t, limit)); err == nil ||
+		!strings.Contains(err.Error(), "it was ended by signal 9") {
 		t.Errorf("a kube-apiserver that was stopped: %v, want an error that says how it ended", err)
 	}
 	if _, err := c.StartAPIServer(within(t, limit), controlplane.APIServerOptions{}); err != nil {
@@ -319,7 +326,8 @@ func TestDataThatIsKept(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	again, err := clientFor(t, c.Admin()).CoreV1().ConfigMaps("default").Get(t.Context(), created.Name, metav1.GetOptions{})
+	again, err := clientFor(t, c.Admin()).CoreV1().ConfigMaps("default").Get(t.Context(), created.Name,
+		metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +366,8 @@ func TestStopWhileClientsWatch(t *testing.T) {
 	}
 	for range etcdWatch {
 	}
-	if _, err := c.StartAPIServer(t.Context(), controlplane.APIServerOptions{}); err == nil || !strings.Contains(err.Error(), "has been stopped") {
+	if _, err := c.StartAPIServer(t.Context(), controlplane.APIServerOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "has been stopped") {
 		t.Errorf("a kube-apiserver after the end: %v", err)
 	}
 	if _, err := os.Stat(c.Dir()); !errors.Is(err, os.ErrNotExist) {

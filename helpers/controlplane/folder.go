@@ -53,7 +53,8 @@ func newPath() (string, error) {
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 			return path, nil
 		} else if err != nil {
-			return "", fmt.Errorf("choosing a temporary folder for the control plane: %w; set TMPDIR to a folder that you can write to", err)
+			return "", fmt.Errorf("choosing a temporary folder for the control plane: %w; set TMPDIR to a folder that you can "+
+				"write to", err)
 		}
 	}
 }
@@ -78,11 +79,13 @@ func parentFolder(temporary string) (string, error) {
 // newFolder makes the folder of a control plane.
 func newFolder(path string) (*folder, error) {
 	if err := os.Mkdir(path, 0o700); err != nil {
-		return nil, fmt.Errorf("making a temporary folder for the control plane: %w; set TMPDIR to a folder that you can write to", err)
+		return nil, fmt.Errorf("making a temporary folder for the control plane: %w; set TMPDIR to a folder that you can "+
+			"write to", err)
 	}
 	f := &folder{path: path}
 	if err := f.prepare(); err != nil {
-		return nil, errors.Join(fmt.Errorf("preparing the temporary folder of the control plane: %w; set TMPDIR to a folder that you can write to and that has %d MB to spare", err, spaceNeeded>>20), f.remove())
+		return nil, errors.Join(fmt.Errorf("preparing the temporary folder of the control plane: %w; set TMPDIR to a "+
+			"folder that you can write to and that has %d MB to spare", err, spaceNeeded>>20), f.remove())
 	}
 	return f, nil
 }
@@ -143,7 +146,8 @@ func lockDataDir(path string) (*os.File, error) {
 	if err := flock(lock); err != nil {
 		_ = lock.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("the folder for etcd's data, %s, is used by another control plane: stop that one, or choose another folder", path)
+			return nil, fmt.Errorf("the folder for etcd's data, %s, is used by another control plane: stop that one, or "+
+				"choose another folder", path)
 		}
 		return nil, fmt.Errorf("locking the folder for etcd's data: %w", err)
 	}

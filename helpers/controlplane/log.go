@@ -10,7 +10,7 @@ import (
 
 // Log writes a line into the log of kube-apiserver, between its own.
 func (c *ControlPlane) Log(line string) {
-	_, _ = c.api.log.Write([]byte(line + "\n")) // a logFile reports no errors
+	_, _ = c.api.log.WriteString(line + "\n") // a line less is no matter
 }
 
 // linksName is the file in the folder that lists the links into it.
@@ -30,7 +30,8 @@ func (c *ControlPlane) LinkLog(path string) error {
 	}
 	if _, err := os.Lstat(path); err == nil {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("the log of kube-apiserver cannot be linked at %s, something is there already: remove it, or give another path", path)
+			return fmt.Errorf("the log of kube-apiserver cannot be linked at %s, something is there already: "+
+				"remove it, or give another path", path)
 		}
 		if err := os.Remove(path); err != nil {
 			return fmt.Errorf("removing a link that points nowhere: %w", err)
@@ -45,7 +46,8 @@ func (c *ControlPlane) LinkLog(path string) error {
 		return fmt.Errorf("listing the link %s: %w", path, err)
 	}
 	if err := os.Symlink(c.LogFile(), path); err != nil {
-		return fmt.Errorf("the log of kube-apiserver cannot be linked at %s: %w: give a path in a folder that is there and that you can write to", path, err)
+		return fmt.Errorf("the log of kube-apiserver cannot be linked at %s: %w: "+
+			"give a path in a folder that is there and that you can write to", path, err)
 	}
 	return nil
 }
@@ -69,4 +71,14 @@ func removeLinks(folder string) error {
 		}
 	}
 	return nil
+}
+
+// tail is the last lines of a log, each indented.
+func tail(path string, lines int) string {
+	content, err := os.ReadFile(path)
+	if err != nil || len(content) == 0 {
+		return "    (it printed nothing)"
+	}
+	all := strings.Split(strings.TrimRight(string(content), "\n"), "\n")
+	return "    " + strings.Join(all[max(0, len(all)-lines):], "\n    ")
 }

@@ -88,7 +88,8 @@ func heldControlPlane(t *testing.T) (c *ControlPlane, arrived <-chan struct{}, r
 	if err := c.etcd.ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{c.EtcdEndpoint()}, Context: t.Context(), Logger: zap.NewNop()})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{c.EtcdEndpoint()}, Context: t.Context(),
+		Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -246,7 +246,8 @@ func TestAKillAtAnyMomentLeavesNothing(t *testing.T) {
 		if err := v.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("killed after %v, when %d folders and %d processes were there", moment.Round(time.Millisecond), len(folders), running)
+		t.Logf("killed after %v, when %d folders and %d processes were there", moment.Round(time.Millisecond), len(folders),
+			running)
 		v.wait(t)
 		nothingIsLeft(t, temp, "")
 	}
@@ -375,7 +376,8 @@ func TestWhereTheTemporaryFolderMayBe(t *testing.T) {
 	t.Run("not there", func(t *testing.T) {
 		v := startVictim(t, "/nonexistent", "stops")
 		v.wait(t)
-		for _, want := range []string{"making a temporary folder for the control plane", "/nonexistent", "set TMPDIR to a folder that you can write to"} {
+		for _, want := range []string{"making a temporary folder for the control plane", "/nonexistent",
+			"set TMPDIR to a folder that you can write to"} {
 			if !strings.Contains(v.output.String(), want) {
 				t.Errorf("the message does not say %q:\n%s", want, v.output.String())
 			}

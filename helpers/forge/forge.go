@@ -181,18 +181,22 @@ func (o Options) check(ctx context.Context) error {
 			return fmt.Errorf("%q is no address for etcd: give one as 127.0.0.1:2379", o.EtcdAddress)
 		}
 		if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
-			return fmt.Errorf("etcd is served without authentication, so only on loopback, and %s is not: give 127.0.0.1:%s", host, port)
+			return fmt.Errorf("etcd is served without authentication, so only on loopback, and %s is not: give 127.0.0.1:%s",
+				host, port)
 		}
 		var config net.ListenConfig
 		l, err := config.Listen(ctx, "tcp", o.EtcdAddress)
 		if err != nil && !errors.Is(err, syscall.EADDRINUSE) {
-			return fmt.Errorf("etcd cannot be served on %s: %w: give another address on loopback, such as 127.0.0.1:2379", o.EtcdAddress, err)
+			return fmt.Errorf("etcd cannot be served on %s: %w: give another address on loopback, such as 127.0.0.1:2379",
+				o.EtcdAddress, err)
 		}
 		if s, none := Running(""); err != nil && none == nil && s.Etcd == "http://"+o.EtcdAddress {
-			return fmt.Errorf("a live lab (process %d) serves etcd on %s already: go on with that one, or end it first: %w", s.PID, o.EtcdAddress, err)
+			return fmt.Errorf("a live lab (process %d) serves etcd on %s already: go on with that one, or end it first: %w",
+				s.PID, o.EtcdAddress, err)
 		}
 		if err != nil {
-			return fmt.Errorf("etcd cannot be served on %s, something else is there already: end that, or give another port: %w", o.EtcdAddress, err)
+			return fmt.Errorf("etcd cannot be served on %s, something else is there already: end that, or give another port: "+
+				"%w", o.EtcdAddress, err)
 		}
 		if err := l.Close(); err != nil {
 			return fmt.Errorf("trying the address of etcd: %w", err)
@@ -204,7 +208,8 @@ func (o Options) check(ctx context.Context) error {
 // agrees says whether a kube-apiserver is of the version that was asked for. The one in KUBEBUILDER_ASSETS is
 // of the version that it is.
 func (o Options) agrees(b kubeapiserver.Binary) error {
-	if minor := "v" + strings.TrimPrefix(o.Version, "v"); o.Version != "" && b.Version != minor && !strings.HasPrefix(b.Version, minor+".") {
+	if minor := "v" + strings.TrimPrefix(o.Version, "v"); o.Version != "" && b.Version != minor &&
+		!strings.HasPrefix(b.Version, minor+".") {
 		return fmt.Errorf("kube-apiserver %s was asked for, and %s names one of %s: unset %s, or leave out the version",
 			o.Version, kubeapiserver.AssetsVariable, b.Version, kubeapiserver.AssetsVariable)
 	}
@@ -217,7 +222,8 @@ func (o Options) explain(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("the live lab was ended before it was up: %w", context.Cause(ctx))
-	case o.DataDir != "" && errors.As(err, &path) && (strings.HasPrefix(path.Path, o.DataDir) || strings.HasPrefix(o.DataDir, path.Path)):
+	case o.DataDir != "" && errors.As(err, &path) &&
+		(strings.HasPrefix(path.Path, o.DataDir) || strings.HasPrefix(o.DataDir, path.Path)):
 		return fmt.Errorf("etcd's data cannot be kept in %s: %w: name a folder that you can write to", o.DataDir, path)
 	}
 	return fmt.Errorf("starting the live lab: %w", err)

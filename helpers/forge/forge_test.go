@@ -15,9 +15,11 @@ import (
 )
 
 func TestAShellIsToldWhatItNeeds(t *testing.T) {
-	s := State{Dir: "/tmp/modrev-x", Kubeconfig: "/tmp/modrev-x/kubeconfig", Log: "/tmp/apiserver.log", Etcd: "http://127.0.0.1:2379", Tools: "/tmp/modrev-x/bin"}
+	s := State{Dir: "/tmp/modrev-x", Kubeconfig: "/tmp/modrev-x/kubeconfig", Log: "/tmp/apiserver.log",
+		Etcd: "http://127.0.0.1:2379", Tools: "/tmp/modrev-x/bin"}
 	common := []string{
-		"KUBECONFIG=/tmp/modrev-x/kubeconfig", "FORGE_LAB=/tmp/modrev-x", "FORGE_LOG=/tmp/apiserver.log", "FORGE_ETCD=http://127.0.0.1:2379",
+		"KUBECONFIG=/tmp/modrev-x/kubeconfig", "FORGE_LAB=/tmp/modrev-x", "FORGE_LOG=/tmp/apiserver.log",
+		"FORGE_ETCD=http://127.0.0.1:2379",
 	}
 	require.Equal(t, append(common, "PATH=/tmp/modrev-x/bin:/usr/bin"), s.Environment("/usr/bin"))
 
@@ -25,13 +27,15 @@ func TestAShellIsToldWhatItNeeds(t *testing.T) {
 	s.Tools = ""
 	require.Equal(t, common, s.Environment("/usr/bin"))
 	s.Etcd = "unix:///tmp/modrev-x/tools.sock"
-	require.Equal(t, append(common[:3:3], "FORGE_ETCD=unix:///tmp/modrev-x/tools.sock", "ETCDCTL_ENDPOINTS=unix:///tmp/modrev-x/tools.sock"), s.Environment("/usr/bin"))
+	require.Equal(t, append(common[:3:3], "FORGE_ETCD=unix:///tmp/modrev-x/tools.sock",
+		"ETCDCTL_ENDPOINTS=unix:///tmp/modrev-x/tools.sock"), s.Environment("/usr/bin"))
 }
 
 func TestEtcdctlIsToldWhereEtcdIsUnlessSomebodyElseSaysSo(t *testing.T) {
 	real := filepath.Join(t.TempDir(), "it's etcdctl") // a path that has to be quoted
 	require.NoError(t, os.WriteFile(real, []byte("#!/bin/sh\necho \"at ${ETCDCTL_ENDPOINTS-nowhere}: $*\"\n"), 0o700))
-	folder, err := linkTools(filepath.Join(t.TempDir(), "bin"), map[string]string{"etcdctl": real, "jq": "/usr/bin/jq"}, "unix:///x/tools.sock")
+	folder, err := linkTools(filepath.Join(t.TempDir(), "bin"), map[string]string{"etcdctl": real, "jq": "/usr/bin/jq"},
+		"unix:///x/tools.sock")
 	require.NoError(t, err)
 	target, err := os.Readlink(filepath.Join(folder, "jq"))
 	require.NoError(t, err)
@@ -42,8 +46,10 @@ func TestEtcdctlIsToldWhereEtcdIsUnlessSomebodyElseSaysSo(t *testing.T) {
 		says string
 	}{
 		{"", []string{"get", "a b"}, "at unix:///x/tools.sock: get a b\n"},
-		{"", []string{"--endpoints=http://127.0.0.1:2379", "get", "x"}, "at nowhere: --endpoints=http://127.0.0.1:2379 get x\n"},
-		{"", []string{"get", "x", "--endpoints", "http://127.0.0.1:2379"}, "at nowhere: get x --endpoints http://127.0.0.1:2379\n"},
+		{"", []string{"--endpoints=http://127.0.0.1:2379", "get", "x"},
+			"at nowhere: --endpoints=http://127.0.0.1:2379 get x\n"},
+		{"", []string{"get", "x", "--endpoints", "http://127.0.0.1:2379"},
+			"at nowhere: get x --endpoints http://127.0.0.1:2379\n"},
 		{"ETCDCTL_ENDPOINTS=http://other:1", []string{"get", "x"}, "at http://other:1: get x\n"},
 	} {
 		cmd := exec.Command(filepath.Join(folder, "etcdctl"), c.args...)
@@ -89,7 +95,8 @@ func TestTheLabThatWasStartedLastIsFoundUnlessOneIsNamed(t *testing.T) {
 	broken := labFolder(t, tmp, "broken", future.Add(time.Hour))
 	require.NoError(t, os.WriteFile(filepath.Join(broken, stateFile), []byte(`{`), 0o600))
 
-	for named, found := range map[string]string{"": second, first: first, second: second, dead: second, broken: second, "/nowhere": second} {
+	for named, found := range map[string]string{"": second, first: first, second: second, dead: second, broken: second,
+		"/nowhere": second} {
 		s, err := Running(named)
 		require.NoError(t, err)
 		require.Equal(t, found, s.Dir, "asked for %q", named)
@@ -122,7 +129,8 @@ func TestAVersionIsAskedForOnlyOfWhatIsBuilt(t *testing.T) {
 		require.NoError(t, Options{Version: fine}.agrees(b), fine)
 	}
 	for _, other := range []string{"1.36", "1.3", "1.37.1", "v1.38"} {
-		require.ErrorContains(t, Options{Version: other}.agrees(b), "kube-apiserver "+other+" was asked for, and KUBEBUILDER_ASSETS names one of v1.37.2")
+		require.ErrorContains(t, Options{Version: other}.agrees(b),
+			"kube-apiserver "+other+" was asked for, and KUBEBUILDER_ASSETS names one of v1.37.2")
 	}
 }
 

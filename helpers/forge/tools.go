@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"modrev/helpers/kubeapiserver"
 	"modrev/helpers/kubeapiserver/pinned"
@@ -26,19 +25,19 @@ func buildTools(ctx context.Context, version string, progress io.Writer) (map[st
 	if err != nil {
 		return nil, err
 	}
-	kubectl.Cost = 90 * time.Second
-	module, err := pinned.Folder("helpers/forge/tools")
+	repo, err := pinned.RepoRoot()
 	if err != nil {
 		return nil, err
 	}
+	module := filepath.Join(repo, "helpers", "forge", "tools")
 	tools := map[string]string{}
 	for _, t := range []struct {
 		name string
 		pinned.Tool
 	}{
 		{"kubectl", kubectl},
-		{"etcdctl", pinned.Tool{Module: module, Package: "go.etcd.io/etcd/etcdctl/v3", Cost: 30 * time.Second}},
-		{"jq", pinned.Tool{Module: module, Package: "github.com/itchyny/gojq/cmd/gojq", Cost: 10 * time.Second}},
+		{"etcdctl", pinned.Tool{Module: module, Package: "go.etcd.io/etcd/etcdctl/v3"}},
+		{"jq", pinned.Tool{Module: module, Package: "github.com/itchyny/gojq/cmd/gojq"}},
 	} {
 		t.Avoid = "start the lab with -tools=false if you have kubectl, etcdctl and jq"
 		if tools[t.name], err = pinned.Build(ctx, t.Tool, pinned.Options{Progress: progress}); err != nil {
@@ -73,8 +72,6 @@ func linkTools(folder string, tools map[string]string, etcd string) (string, err
 		switch {
 		case name == "etcdctl":
 			err = os.WriteFile(file, []byte(etcdctl(path, etcd)), 0o700)
-		case name == "forge" && os.Link(path, file) == nil:
-			// The lab keeps its own forge, also when those of other states of the source have taken its place.
 		default:
 			err = os.Symlink(path, file)
 		}

@@ -98,9 +98,10 @@ func follow(ctx context.Context, t *testing.T, s State, filter Filter) *follower
 
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
-		return holds(), nil
-	})
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true,
+		func(context.Context) (bool, error) {
+			return holds(), nil
+		})
 	require.NoError(t, err, what)
 }
 
@@ -118,7 +119,8 @@ func TestWhoFollowsTheWireMissesNothingFromWhenItSaysSo(t *testing.T) {
 	tool.From = "tools"
 	h.tell(tool)
 	until(t, "all are told", func() bool { return len(all.lines()) == n+1 && len(some.lines()) == 12 })
-	require.Regexp(t, `^\d\d:\d\d:\d\d\.\d{3}  Txn if mod_revision\(configmaps/default/shelf-0\) == 0 then Put → succeeded, revision 7$`, all.lines()[0])
+	require.Regexp(t, `^\d\d:\d\d:\d\d\.\d{3}  Txn if mod_revision\(configmaps/default/shelf-0\) == 0 then Put → `+
+		`succeeded, revision 7$`, all.lines()[0])
 	require.Contains(t, all.lines()[n], "(not from kube-apiserver)")
 
 	cancel() // Ctrl-C is not an error

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"modrev/helpers/kubeapiserver/pinned"
 )
@@ -18,10 +17,11 @@ const home = "helpers/kubeapiserver"
 // Pinned returns the minor versions of Kubernetes that can be built, such as "1.37", the newest
 // first.
 func Pinned() ([]string, error) {
-	dir, err := pinned.Folder(home)
+	repo, err := pinned.RepoRoot()
 	if err != nil {
 		return nil, err
 	}
+	dir := filepath.Join(repo, home)
 	mods, err := filepath.Glob(filepath.Join(dir, "v1.*", "go.mod"))
 	if err != nil {
 		return nil, fmt.Errorf("looking for pinned versions of Kubernetes: %w", err)
@@ -57,15 +57,15 @@ func Command(version, name string) (pinned.Tool, error) {
 		minor = all[0]
 	}
 	if !slices.Contains(all, minor) {
-		return pinned.Tool{}, fmt.Errorf("no pinned module for Kubernetes %s: choose one of %s, or set %s to a folder that holds it",
-			version, strings.Join(all, ", "), AssetsVariable)
+		return pinned.Tool{}, fmt.Errorf("no pinned module for Kubernetes %s: choose one of %s, "+
+			"or set %s to a folder that holds it", version, strings.Join(all, ", "), AssetsVariable)
 	}
-	dir, err := pinned.Folder(filepath.Join(home, "v"+minor))
+	repo, err := pinned.RepoRoot()
 	if err != nil {
 		return pinned.Tool{}, err
 	}
 	t := pinned.Tool{
-		Module:  dir,
+		Module:  filepath.Join(repo, home, "v"+minor),
 		Package: "k8s.io/kubernetes/cmd/" + name,
 	}
 	full, err := pinned.Version(t)
@@ -76,9 +76,9 @@ func Command(version, name string) (pinned.Tool, error) {
 	second, _, _ := strings.Cut(rest, ".")
 	// The variables are those that hack/lib/version.sh of k8s.io/kubernetes stamps.
 	const pkg = "k8s.io/component-base/version."
-	t.LDFlags = fmt.Sprintf("-s -w -X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s", pkg, full, major, second)
+	t.LDFlags = fmt.Sprintf("-s -w -X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s",
+		pkg, full, major, second)
 	if name == "kube-apiserver" {
-		t.Cost = cost
 		t.Space = space
 		t.Avoid = fmt.Sprintf("set %s to what `setup-envtest use %s.x -p path` prints", AssetsVariable, minor)
 		t.Command = "go run ./" + home + "/build"
@@ -88,9 +88,6 @@ func Command(version, name string) (pinned.Tool, error) {
 	}
 	return t, nil
 }
-
-// cost is the processor time of a first build: 4 min 35 s on two processors, measured for 1.37.2.
-const cost = 9 * time.Minute
 
 // space is the disk space of a first build: 2.7 GB in Go's build cache, 0.5 GB of unpacked
 // modules and 0.1 GB for the executable were measured for 1.37.2; the rest is unfinished work.

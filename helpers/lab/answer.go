@@ -1,12 +1,8 @@
 package lab
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"strings"
-	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,8 +29,8 @@ func codeOf(s metav1.Status) string {
 // Describe is an error as the book prints it: status, reason and message of the API, or the error's text.
 func (l *Lab) Describe(err error) string { return describe(err) }
 
-// AnswerLine is the answer of the API to a write as a table shows it: "200" when err is nil, otherwise status
-// and reason.
+// AnswerLine is the answer of the API to a request as a table shows it: status and reason, or "200" when err is nil.
+// An error does not know the code of a success: for what may have created, which is 201, see [Lab.Answered].
 func AnswerLine(err error) string {
 	if err == nil {
 		return "200"
@@ -59,12 +55,6 @@ func HasCause(err error, cause metav1.CauseType) bool {
 	return apierrors.HasStatusCause(err, cause)
 }
 
-// ContinueOf is the continue token that a refusal brings along, "" if none.
-func ContinueOf(err error) string {
-	s, _ := statusOf(err)
-	return s.ListMeta.Continue
-}
-
 // Answered is the answer to the newest request of the lesson's clients as a table shows it, with the code of
 // a success: "201".
 func (l *Lab) Answered() string {
@@ -73,16 +63,6 @@ func (l *Lab) Answered() string {
 		return ""
 	}
 	return answerOf(calls[len(calls)-1])
-}
-
-// AnsweredTo is the same for the newest request of one client.
-func (l *Lab) AnsweredTo(who string) string {
-	for _, call := range slices.Backward(l.Wire.Tape().Calls(0)) {
-		if call.Who == who {
-			return answerOf(call)
-		}
-	}
-	return ""
 }
 
 func answerOf(c wire.Call) string { return strings.TrimSpace(fmt.Sprintf("%d %s", c.Code, c.Reason)) }
@@ -94,25 +74,4 @@ func DetailsOf(err error) metav1.StatusDetails {
 		return metav1.StatusDetails{}
 	}
 	return *s.Details
-}
-
-// RootCause is an error as a table shows it: status and reason if it comes from the API, otherwise the error at
-// its root, such as "connection refused", without the way that it took and, of a stream error, its numbers. A
-// connection that broke is called so, however far the answer had come: it is left to chance whether the client sees
-// a reset or an end.
-func RootCause(err error) string {
-	if _, ok := statusOf(err); ok || err == nil {
-		return AnswerLine(err)
-	}
-	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		return "the connection broke"
-	}
-	for {
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			text, _, _ := strings.Cut(err.Error(), ": stream ID") // and goes on with numbers
-			return text
-		}
-		err = inner
-	}
 }

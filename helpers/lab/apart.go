@@ -2,11 +2,6 @@ package lab
 
 import "modrev/helpers/controlplane"
 
-// CoreEvent is the Event of the core group, about something that does not matter.
-var CoreEvent = Kind{Kind: "Event", Version: "v1", Resource: "events", Base: map[string]any{
-	"reason": "Shown", "message": "for a lesson", "type": "Normal", "involvedObject": map[string]any{},
-}}
-
 // OneStoreHook says whether [Lab.WithEventsApart] keeps events where everything else is kept.
 var OneStoreHook Hook[bool]
 

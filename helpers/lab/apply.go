@@ -19,5 +19,6 @@ func (c *Client) TryApply(name, manager string, force bool, fields ...string) (*
 	if err != nil {
 		return nil, fmt.Errorf("encoding what is to be applied: %w", err)
 	}
-	return c.TryPatchWith(name, types.ApplyPatchType, string(body), metav1.PatchOptions{FieldManager: manager, Force: &force})
+	return c.TryPatchWith(name, types.ApplyPatchType, string(body),
+		metav1.PatchOptions{FieldManager: manager, Force: &force})
 }

@@ -79,7 +79,8 @@ func patcher(b *testing.B, path string, o controlplane.Options, w *wire.Wire) fu
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, err := api.Resource(Namespace.GVR()).Create(b.Context(), Namespace.newObject("", "bench-1"), metav1.CreateOptions{}); err != nil {
+	if _, err := api.Resource(Namespace.GVR()).Create(b.Context(), Namespace.newObject("", "bench-1"),
+		metav1.CreateOptions{}); err != nil {
 		b.Fatal(err)
 	}
 	shelves := api.Resource(ConfigMap.GVR()).Namespace("bench-1")

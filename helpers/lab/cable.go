@@ -12,9 +12,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Cable is the connection between one party and kube-apiserver, with a hand on it: the lesson can cut it.
+// cable is the connection between one party and kube-apiserver, with a hand on it: the lesson can cut it.
 // It passes bytes on and does not look at them.
-type Cable struct {
+type cable struct {
 	server   string // host and port
 	listener net.Listener
 	running  sync.WaitGroup
@@ -24,17 +24,18 @@ type Cable struct {
 	ended bool
 }
 
-// OnCable is the same party with its connection to kube-apiserver led through a cable of its own.
-func (c *Client) OnCable() (*Client, *Cable) {
+// OnCable is the same party with its connection to kube-apiserver led through a cable of its own, and a function that
+// cuts the cable, as when a machine loses power: both ends see a reset. New connections are possible at once.
+func (c *Client) OnCable() (party *Client, cut func()) {
 	cfg := c.Config()
 	server, err := url.Parse(cfg.Host)
 	c.lab.Step(err, "reading the address of kube-apiserver")
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	c.lab.Step(err, "laying a cable to kube-apiserver")
-	k := &Cable{server: server.Host, listener: listener}
+	k := &cable{server: server.Host, listener: listener}
 	k.running.Go(k.accept)
 	c.lab.Cleanup(k.close)
-	return c.at(listener.Addr().String()), k
+	return c.at(listener.Addr().String()), k.cut
 }
 
 // Unplugged is the same party with an address at which nobody listens.
@@ -79,9 +80,8 @@ func deafPort() (port int, free func(), err error) {
 	return name.(*syscall.SockaddrInet4).Port, free, nil
 }
 
-// Cut breaks what runs over the cable, as a machine does that loses power: both ends see a reset. New
-// connections are possible at once.
-func (k *Cable) Cut() {
+// cut breaks what runs over the cable.
+func (k *cable) cut() {
 	k.mu.Lock()
 	ends := k.ends
 	k.ends = nil
@@ -94,16 +94,16 @@ func (k *Cable) Cut() {
 	}
 }
 
-func (k *Cable) close() {
+func (k *cable) close() {
 	k.mu.Lock()
 	k.ended = true
 	k.mu.Unlock()
 	_ = k.listener.Close()
-	k.Cut()
+	k.cut()
 	k.running.Wait()
 }
 
-func (k *Cable) accept() {
+func (k *cable) accept() {
 	for {
 		client, err := k.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -130,7 +130,7 @@ func (k *Cable) accept() {
 	}
 }
 
-func (k *Cable) hold(ends ...net.Conn) bool {
+func (k *cable) hold(ends ...net.Conn) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ended {

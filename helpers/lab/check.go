@@ -199,7 +199,8 @@ func refusalOf(s metav1.Status) Refusal {
 func (r Refusal) matches(got Refusal) bool {
 	return got.Code == r.Code && got.Reason == r.Reason &&
 		(r.Kind == "" || got.Kind == r.Kind) && (r.Name == "" || got.Name == r.Name) &&
-		(r.Causes == nil || slices.Equal(r.Causes, got.Causes)) && (r.Message == "" || got.Message == r.Message) && strings.Contains(got.Message, r.Says)
+		(r.Causes == nil || slices.Equal(r.Causes, got.Causes)) && (r.Message == "" || got.Message == r.Message) &&
+		strings.Contains(got.Message, r.Says)
 }
 
 // String is the refusal as a failure names it.

@@ -163,6 +163,25 @@ func (c *Client) TryCreateObject(o *Object) (*Object, error) {
 	return r.Create(c.lab.ctx, o, metav1.CreateOptions{FieldManager: c.who}, c.subresources()...)
 }
 
+// TryDryCreate is TryCreateObject as a dry run: everything but the storage.
+func (c *Client) TryDryCreate(o *Object) (*Object, error) {
+	r, err := c.resource()
+	if err != nil {
+		return nil, err
+	}
+	return r.Create(c.lab.ctx, o, metav1.CreateOptions{FieldManager: c.who, DryRun: []string{metav1.DryRunAll}})
+}
+
+// TryDryReplace is TryReplace as a dry run: everything but the storage.
+func (c *Client) TryDryReplace(o *Object, fields ...string) (*Object, error) {
+	r, err := c.resource()
+	if err != nil {
+		return nil, err
+	}
+	options := metav1.UpdateOptions{FieldManager: c.who, DryRun: []string{metav1.DryRunAll}}
+	return r.Update(c.lab.ctx, With(o, fields...), options, c.subresources()...)
+}
+
 // CreateObject creates an object as it stands.
 func (c *Client) CreateObject(o *Object) *Object {
 	out, err := c.TryCreateObject(o)
@@ -199,6 +218,13 @@ func (c *Client) Get(name string) *Object {
 	return o
 }
 
+// GetCached reads an object as kube-apiserver's cache has it, however old that is.
+func (c *Client) GetCached(name string) *Object {
+	o, err := c.TryGetAt(name, "0")
+	c.lab.Step(err, c.step("get", name))
+	return o
+}
+
 // TryReplace sends a whole object, with some fields changed, as a PUT. Whether that is conditional is up
 // to the object: it carries the resourceVersion that it was read with, or none.
 func (c *Client) TryReplace(o *Object, fields ...string) (*Object, error) {
@@ -207,16 +233,6 @@ func (c *Client) TryReplace(o *Object, fields ...string) (*Object, error) {
 		return nil, err
 	}
 	return r.Update(c.lab.ctx, With(o, fields...), metav1.UpdateOptions{FieldManager: c.who}, c.subresources()...)
-}
-
-// TryDryReplace is TryReplace as a dry run: everything but the storage.
-func (c *Client) TryDryReplace(o *Object, fields ...string) (*Object, error) {
-	r, err := c.resource()
-	if err != nil {
-		return nil, err
-	}
-	return r.Update(c.lab.ctx, With(o, fields...),
-		metav1.UpdateOptions{FieldManager: c.who, DryRun: []string{metav1.DryRunAll}}, c.subresources()...)
 }
 
 // Replace sends a whole object, with some fields changed, as a PUT.
@@ -232,7 +248,8 @@ func (c *Client) TryPatch(name string, format types.PatchType, body string) (*Ob
 }
 
 // TryPatchWith is TryPatch with the options of the caller: field manager, force, dry run.
-func (c *Client) TryPatchWith(name string, format types.PatchType, body string, o metav1.PatchOptions) (*Object, error) {
+func (c *Client) TryPatchWith(name string, format types.PatchType, body string, o metav1.PatchOptions) (*Object,
+	error) {
 	r, err := c.resource()
 	if err != nil {
 		return nil, err
@@ -327,7 +344,7 @@ type Watcher struct {
 	fault  func() error
 }
 
-// TryWatch starts a watch from a resourceVersion.
+// TryWatch starts a watch with options of the caller's own.
 func (c *Client) TryWatch(o metav1.ListOptions) (*Watcher, error) {
 	r, err := c.resource()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // exampleDomain is the end of the API group of every custom resource in the book.
 const exampleDomain = ".modrev.example"
 
-var crd = Kind{
+var CustomResourceDefinition = Kind{
 	Kind: "CustomResourceDefinition", Group: "apiextensions.k8s.io", Version: "v1",
 	Resource: "customresourcedefinitions", Cluster: true, Prefix: "apiextensions.k8s.io/customresourcedefinitions",
 }
@@ -56,7 +56,7 @@ func (l *Lab) Define(versions ...Version) Kind {
 	k := Kind{
 		Kind: "Shelf", Group: group + exampleDomain, Version: versions[0].Name, Resource: "shelves", Fields: "spec",
 	}
-	client := l.quiet().Of(crd)
+	client := l.quiet().Of(CustomResourceDefinition)
 	made, err := client.TryCreateObject(k.defined(versions))
 	l.Step(err, "defining the custom resource "+k.Definition())
 	l.Cleanup(func() {
@@ -71,7 +71,7 @@ func (l *Lab) Define(versions ...Version) Kind {
 
 // defined is the definition of a custom resource with the given versions.
 func (k Kind) defined(versions []Version) *Object {
-	def := crd.newObject("", k.Definition())
+	def := CustomResourceDefinition.newObject("", k.Definition())
 	list := make([]any, len(versions))
 	for i, v := range versions {
 		list[i] = v.defined()

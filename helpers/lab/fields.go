@@ -1,11 +1,6 @@
 package lab
 
-import (
-	"encoding/json"
-	"fmt"
-	"slices"
-	"strings"
-)
+import "strings"
 
 // Peek reads the newest version of an object without leaving a trace on the tape: for tables that show what
 // is stored after each step.
@@ -27,31 +22,5 @@ func Fields(o *Object, names ...string) string {
 			out[i] = "no " + short
 		}
 	}
-	return strings.Join(out, ", ")
-}
-
-// Leaves is a patch in the form of a JSON object as a table shows it: its fields by their last names, in
-// alphabetical order: "color=green, size=null".
-func Leaves(patch []byte) string {
-	var o map[string]any
-	if json.Unmarshal(patch, &o) != nil {
-		return string(patch)
-	}
-	var out []string
-	var walk func(o map[string]any)
-	walk = func(o map[string]any) {
-		for name, v := range o {
-			switch v := v.(type) {
-			case map[string]any:
-				walk(v)
-			case nil:
-				out = append(out, name+"=null")
-			default:
-				out = append(out, fmt.Sprintf("%s=%v", name, v))
-			}
-		}
-	}
-	walk(o)
-	slices.Sort(out)
 	return strings.Join(out, ", ")
 }

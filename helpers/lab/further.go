@@ -14,7 +14,8 @@ type further struct {
 	err    error
 }
 
-func (f *further) start(ctx context.Context, control *controlplane.ControlPlane, o controlplane.APIServerOptions) (*controlplane.APIServer, error) {
+func (f *further) start(ctx context.Context, control *controlplane.ControlPlane,
+	o controlplane.APIServerOptions) (*controlplane.APIServer, error) {
 	f.once.Do(func() { f.server, f.err = control.StartAPIServer(ctx, o) })
 	return f.server, f.err
 }

@@ -4,15 +4,16 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"sync/atomic"
+	"time"
 
 	"modrev/helpers/controlplane"
 )
 
-// FutureRead is what came of a read "not older than" a revision that does not exist yet.
+// FutureRead is what came of a list "not older than" a revision that does not exist yet.
 type FutureRead struct {
-	ResourceVersion string // that was asked for
-	Err             error  // the answer
+	ResourceVersion string        // that was asked for
+	Err             error         // the answer
+	Took            time.Duration // from the request to the answer
 }
 
 // future is one such read, sent when the control plane starts: the server takes three seconds over it, and
@@ -21,7 +22,6 @@ type future struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when first is set
 	first  FutureRead
-	taken  atomic.Bool
 }
 
 // begin sends the read as soon as the server has all its caches: before, it would be refused at once.
@@ -57,22 +57,14 @@ func readFromTheFuture(ctx context.Context, p *Session, control *controlplane.Co
 	f := FutureRead{ResourceVersion: strconv.FormatInt(resp.Header.Revision+1_000_000, 10)}
 	client := &Client{lab: l, kind: Namespace, config: control.Admin()}
 	l.opened = true // the namespace of this lab is of no use
-	_, f.Err = client.TryGetOnce("kube-system", "resourceVersion="+f.ResourceVersion)
+	begun := time.Now()
+	_, f.Err = client.TryGetOnce("", "resourceVersion="+f.ResourceVersion)
+	f.Took = time.Since(begun)
 	return f
 }
 
-// ReadFromTheFuture reads an object "not older than" a revision that does not exist yet, and returns what
-// came of it. The first such read of a run was sent when the control plane started.
-func (l *Lab) ReadFromTheFuture() FutureRead {
-	l.open()
-	if l.session.future.taken.Swap(true) {
-		return readFromTheFuture(l.ctx, l.session, l.session.control)
-	}
-	return l.FirstReadFromTheFuture()
-}
-
-// FirstReadFromTheFuture returns what came of the read that was sent when the control plane started: for a
-// lesson that needs such an answer among others, and not the three seconds that it takes.
+// FirstReadFromTheFuture returns what came of a list "not older than" a revision that does not exist yet. It was sent
+// when the control plane started, so that no lesson waits for the three seconds that the server takes over it.
 func (l *Lab) FirstReadFromTheFuture() FutureRead {
 	l.open()
 	f := &l.session.future

@@ -2,9 +2,6 @@ package lab
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"sync"
 
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
@@ -13,8 +10,9 @@ import (
 // Informer is client-go's cache of the objects of one kind in the namespace of a lesson: a list that a
 // watch keeps up to date, in the memory of a controller.
 type Informer struct {
+	cache.SharedIndexInformer
+
 	client *Client
-	shared cache.SharedIndexInformer
 	lister cache.GenericLister
 }
 
@@ -28,10 +26,10 @@ func (c *Client) Informer() *Informer {
 	api, err := c.dynamic()
 	c.lab.Step(err, "starting an informer on "+c.kind.Resource)
 	generic := dynamicinformer.NewFilteredDynamicInformer(api, c.kind.GVR(), c.lab.Namespace, 0, cache.Indexers{}, nil)
-	i := &Informer{client: c, shared: generic.Informer(), lister: generic.Lister()}
+	i := &Informer{SharedIndexInformer: generic.Informer(), client: c, lister: generic.Lister()}
 	if bend := CacheHook.in(c.lab); bend != nil {
-		err := i.shared.SetTransform(func(came any) (any, error) {
-			if held, there, err := i.shared.GetStore().Get(came); err == nil && there {
+		err := i.SetTransform(func(came any) (any, error) {
+			if held, there, err := i.GetStore().Get(came); err == nil && there {
 				return bend(held.(*Object), came.(*Object)), nil
 			}
 			return came, nil
@@ -40,9 +38,9 @@ func (c *Client) Informer() *Informer {
 	}
 	ctx, cancel := context.WithCancel(c.lab.ctx)
 	c.lab.Cleanup(cancel)
-	c.lab.Go("the informer", func() error { i.shared.RunWithContext(ctx); return nil })
+	c.lab.Go("the informer", func() error { i.RunWithContext(ctx); return nil })
 	c.lab.Until("the informer on "+c.kind.Resource+" has read its first list", func() (bool, error) {
-		return i.shared.HasSynced(), nil
+		return i.HasSynced(), nil
 	})
 	return i
 }
@@ -64,45 +62,24 @@ func (i *Informer) TryGet(name string) (*Object, error) {
 	return found.(*Object).DeepCopy(), nil
 }
 
-// Store is the store behind the cache.
-func (i *Informer) Store() cache.Store { return i.shared.GetStore() }
+// CopyHook says whether [Informer.Shared] hands out copies. When false, as in reality, it hands out what the cache
+// holds.
+var CopyHook Hook[bool]
 
-// Reached is the resourceVersion up to which the cache has seen everything.
-func (i *Informer) Reached() string { return i.Store().LastStoreSyncResourceVersion() }
+// Shared reads an object from the cache as client-go's lister hands it out: it is the cache's own, and no copy.
+func (i *Informer) Shared(name string) *Object {
+	found, err := i.lister.ByNamespace(i.client.lab.Namespace).Get(name)
+	i.client.lab.Step(err, "reading "+name+" from the informer's cache")
+	if CopyHook.in(i.client.lab) {
+		return found.(*Object).DeepCopy()
+	}
+	return found.(*Object)
+}
 
 // WaitFor waits until the cache has reached a resourceVersion, such as that of the answer to a write.
 func (i *Informer) WaitFor(resourceVersion string) {
 	i.client.lab.Until("the informer has reached "+resourceVersion, func() (bool, error) {
-		order, err := i.client.lab.Order(i.Reached(), resourceVersion)
+		order, err := i.client.lab.Order(i.GetStore().LastStoreSyncResourceVersion(), resourceVersion)
 		return order >= 0, err
 	})
-}
-
-// Move is how an event moved an object in a cache: from one resourceVersion to another.
-type Move struct{ From, To string }
-
-// Moves begins to note how events move an object in the cache. The function that it returns waits until
-// there were n such moves and returns them, in order.
-func (i *Informer) Moves(name string) func(n int) []Move {
-	var mu sync.Mutex
-	var moves []Move
-	_, err := i.shared.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(old, now any) {
-		was, is := old.(*Object), now.(*Object)
-		if is.GetName() != name {
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		moves = append(moves, Move{From: was.GetResourceVersion(), To: is.GetResourceVersion()})
-	}})
-	i.client.lab.Step(err, "listening to the informer")
-	return func(n int) (seen []Move) {
-		i.client.lab.Until(fmt.Sprintf("%s has moved %d times in the informer's cache", name, n), func() (bool, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			seen = slices.Clone(moves)
-			return len(seen) >= n, nil
-		})
-		return seen
-	}
 }

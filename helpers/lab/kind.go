@@ -79,6 +79,9 @@ func (k Kind) qualified() string {
 	return schema.GroupResource{Group: k.Group, Resource: k.Resource}.String()
 }
 
+// Definition is the name of the definition of a custom resource.
+func (k Kind) Definition() string { return k.Resource + "." + k.Group }
+
 // custom says whether the kind comes from a CustomResourceDefinition: then its group has a domain that is
 // not Kubernetes' own.
 func (k Kind) custom() bool {
@@ -108,12 +111,13 @@ func (k Kind) KeyOf(namespace, name string) string {
 // kindOf finds the kind of an object that a Client returned.
 func kindOf(o *Object) Kind {
 	gvk := o.GroupVersionKind()
-	for _, k := range []Kind{ConfigMap, Secret, Namespace, Lease, Pod, Deployment, crd} {
+	for _, k := range []Kind{ConfigMap, Secret, Namespace, Lease, Pod, Deployment, CustomResourceDefinition} {
 		if k.GVK() == gvk {
 			return k
 		}
 	}
-	k := Kind{Kind: gvk.Kind, Group: gvk.Group, Version: gvk.Version, Resource: strings.ToLower(gvk.Kind) + "s", Fields: "spec"}
+	k := Kind{Kind: gvk.Kind, Group: gvk.Group, Version: gvk.Version, Resource: strings.ToLower(gvk.Kind) + "s",
+		Fields: "spec"}
 	if plural, ok := strings.CutSuffix(k.Resource, "fs"); ok && k.custom() {
 		k.Resource = plural + "ves"
 	}
@@ -123,11 +127,6 @@ func kindOf(o *Object) Kind {
 // Key is the key of an object in etcd.
 func (l *Lab) Key(o *Object) string {
 	return kindOf(o).KeyOf(o.GetNamespace(), o.GetName())
-}
-
-// Prefix is the prefix of the keys in etcd of an object's kind in its namespace.
-func (l *Lab) Prefix(o *Object) string {
-	return kindOf(o).KeyOf(o.GetNamespace(), "")
 }
 
 // newObject makes an object of the kind with fields set.
@@ -238,10 +237,4 @@ func UID(o *Object) metav1.DeleteOptions {
 func Token(o *Object) metav1.DeleteOptions {
 	rv := o.GetResourceVersion()
 	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &rv}}
-}
-
-// ShortUID is the beginning of an object's uid: enough to tell two apart on a page.
-func ShortUID(o *Object) string {
-	uid := string(o.GetUID())
-	return uid[:min(8, len(uid))]
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/client-go/rest"
 
@@ -124,12 +125,13 @@ func (l *Lab) AsUser(user string, groups ...string) *Client {
 	return &Client{lab: l, who: user, kind: ConfigMap, config: cfg}
 }
 
-// AsBearer is a client that names itself by a bearer token, and by nothing else.
-func (l *Lab) AsBearer(who, token string) *Client {
+// Stranger is a client without a certificate: one that sends a bearer token which nobody has given out, or, with an
+// empty token, nothing that says who it is.
+func (l *Lab) Stranger(token string) *Client {
 	l.open()
 	cfg := rest.AnonymousClientConfig(l.session.control.Admin())
 	cfg.BearerToken = token
-	return &Client{lab: l, who: who, kind: ConfigMap, config: cfg}
+	return &Client{lab: l, who: "stranger", kind: ConfigMap, config: cfg}
 }
 
 // AtSecondAPIServer is a client of a second kube-apiserver that works over the same etcd. It is started
@@ -139,12 +141,6 @@ func (l *Lab) AtSecondAPIServer(who string) *Client {
 	server, err := l.session.second.start(l.ctx, l.session.control, controlplane.APIServerOptions{})
 	l.Step(err, "starting a second kube-apiserver over the same etcd")
 	return &Client{lab: l, who: who, kind: ConfigMap, config: server.Admin()}
-}
-
-// Config is a rest.Config for client libraries that a lesson uses itself: its requests appear on the
-// tape under the given name.
-func (l *Lab) Config(who string) *rest.Config {
-	return l.As(who).Config()
 }
 
 // Etcd is a client of etcd itself, behind kube-apiserver's back. It runs inside the process of etcd and
@@ -162,11 +158,7 @@ type KeyValue struct {
 
 // KV reads the key of an object from etcd. The lesson ends if the key does not exist.
 func (l *Lab) KV(o *Object) KeyValue {
-	return l.KVAt(l.Key(o))
-}
-
-// KVAt reads a key from etcd. The lesson ends if the key does not exist.
-func (l *Lab) KVAt(key string) KeyValue {
+	key := l.Key(o)
 	kv, ok := l.TryKVAt(key)
 	if !ok {
 		l.Stuck("reading "+key+" from etcd", errors.New("there is no such key"))
@@ -182,7 +174,14 @@ func (l *Lab) TryKVAt(key string) (KeyValue, bool) {
 		return KeyValue{}, false
 	}
 	kv := resp.Kvs[0]
-	return KeyValue{CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version, Value: kv.Value}, true
+	return KeyValue{CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version, Value: kv.Value},
+		true
+}
+
+// Exists says whether an object's key is in etcd.
+func (l *Lab) Exists(o *Object) bool {
+	_, there := l.TryKVAt(l.Key(o))
+	return there
 }
 
 // Revision is the revision that etcd's store has reached.
@@ -212,12 +211,16 @@ func (l *Lab) KeepHistory() (release func()) {
 	return release
 }
 
-// CompactTo has etcd forget the history before a revision, as soon as no lesson needs it.
+// CompactTo has etcd forget the history before a revision, as soon as no lesson needs it. Another lesson may have had
+// it forget more.
 func (l *Lab) CompactTo(revision int64) {
 	etcd := l.Etcd()
 	l.session.history.Lock()
 	defer l.session.history.Unlock()
 	_, err := etcd.Compact(l.ctx, revision, clientv3.WithCompactPhysical())
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		return
+	}
 	l.Step(err, fmt.Sprintf("compacting etcd up to revision %d", revision))
 }
 
@@ -231,7 +234,8 @@ func (l *Lab) Record(do func()) wire.Requests {
 	from := l.Wire.Tape().Now()
 	do()
 	own := Namespace.KeyOf("", l.Namespace)
-	return slices.DeleteFunc(l.Wire.Tape().Since(from), func(r wire.Request) bool { return r.Key == own && r.Method == wire.Range })
+	return slices.DeleteFunc(l.Wire.Tape().Since(from),
+		func(r wire.Request) bool { return r.Key == own && r.Method == wire.Range })
 }
 
 // Pending is something that the lesson does in the background.

@@ -1,12 +1,15 @@
 package lab
 
 import (
-	corev1 "k8s.io/api/core/v1"
+	"time"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -39,13 +42,6 @@ func (c *Client) Controller(custom ...Kind) client.Client {
 	return api
 }
 
-// ReadConfigMap reads a ConfigMap of the lesson's namespace with controller-runtime's client.
-func (l *Lab) ReadConfigMap(api client.Client, name string) *corev1.ConfigMap {
-	var cm corev1.ConfigMap
-	l.Step(api.Get(l.ctx, client.ObjectKey{Namespace: l.Namespace, Name: name}, &cm), "reading configmaps/"+name)
-	return &cm
-}
-
 // mapper knows the resources of some kinds.
 func mapper(kinds []Kind) meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
@@ -58,3 +54,17 @@ func mapper(kinds []Kind) meta.RESTMapper {
 	}
 	return m
 }
+
+// RetryHook is how [Lab.RetryOnConflict] repeats what it is given: as client-go does.
+var RetryHook = Hook[func(wait.Backoff, func() error) error]{retry.RetryOnConflict}
+
+// RetryOnConflict is client-go's retry.RetryOnConflict, as the world of this lab has it.
+func (l *Lab) RetryOnConflict(backoff wait.Backoff, do func() error) error {
+	return RetryHook.in(l)(backoff, do)
+}
+
+// WaitHook is how [Lab.NextWait] asks a backoff: by its Step.
+var WaitHook = Hook[func(*wait.Backoff) time.Duration]{(*wait.Backoff).Step}
+
+// NextWait is the next wait of a backoff, as the world of this lab has it.
+func (l *Lab) NextWait(backoff *wait.Backoff) time.Duration { return WaitHook.in(l)(backoff) }

@@ -1,9 +1,6 @@
 package lab
 
-import (
-	"regexp"
-	"strings"
-)
+import "regexp"
 
 // anyTime is a time in the managedFields of an object that is stored as JSON.
 var anyTime = regexp.MustCompile(`"time":"[^"]*"`)
@@ -15,15 +12,4 @@ func (l *Lab) BackdateManagedFields(o *Object, time string) *Object {
 	return l.rewrite(o, func(stored []byte) ([]byte, error) {
 		return anyTime.ReplaceAll(stored, []byte(`"time":"`+time+`"`)), nil
 	})
-}
-
-// ManagedTimes are the times in an object's managedFields.
-func ManagedTimes(o *Object) string {
-	var out []string
-	for _, e := range o.GetManagedFields() {
-		if e.Time != nil {
-			out = append(out, e.Time.UTC().Format("2006-01-02T15:04:05Z"))
-		}
-	}
-	return strings.Join(out, ", ")
 }

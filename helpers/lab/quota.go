@@ -2,9 +2,10 @@ package lab
 
 import (
 	"fmt"
+	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -17,10 +18,20 @@ func (l *Lab) LimitConfigMaps(hard, used int) (key string) {
 	l.open()
 	defer l.Wire.Tape().Pause()()
 	const name = "quota"
-	quotas := l.quiet().Of(resourceQuota)
-	if _, err := quotas.TryCreate(name); !apierrors.IsAlreadyExists(err) {
+	if _, err := l.quiet().Of(resourceQuota).TryCreate(name); !apierrors.IsAlreadyExists(err) {
 		l.Step(err, "creating a quota")
 	}
+	// A create is let in both under a quota with room and when admission has not seen the quota yet. So it is used up
+	// first: that shows.
+	l.limitConfigMaps(name, used, used)
+	if hard != used {
+		l.limitConfigMaps(name, hard, used)
+	}
+	return resourceQuota.KeyOf(l.Namespace, name)
+}
+
+func (l *Lab) limitConfigMaps(name string, hard, used int) {
+	quotas := l.quiet().Of(resourceQuota)
 	spec := fmt.Sprintf(`{"spec":{"hard":{"count/configmaps":"%d"}}}`, hard)
 	_, err := quotas.TryPatch(name, types.MergePatchType, spec)
 	l.Step(err, "setting the quota")
@@ -28,14 +39,22 @@ func (l *Lab) LimitConfigMaps(hard, used int) (key string) {
 	_, err = quotas.Sub("status").TryPatch(name, types.MergePatchType, status)
 	l.Step(err, "setting what the quota says is used")
 
-	probe, err := l.quiet().resource()
-	l.Step(err, "making a client")
 	l.Until("admission goes by the quota", func() (bool, error) {
-		_, err := probe.Create(l.ctx, l.New("probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := l.quiet().TryDryCreate(l.New("probe"))
 		if err != nil && !apierrors.IsForbidden(err) {
 			return false, err
 		}
 		return (err == nil) == (used < hard), nil
 	})
-	return resourceQuota.KeyOf(l.Namespace, name)
+}
+
+// CountedConfigMaps is how many ConfigMaps the quota that LimitConfigMaps made says there are.
+func (l *Lab) CountedConfigMaps() int {
+	quota, err := l.quiet().Of(resourceQuota).TryGet("quota")
+	l.Step(err, "reading the quota")
+	used, _, err := unstructured.NestedString(quota.Object, "status", "used", "count/configmaps")
+	l.Step(err, "reading what the quota says is used")
+	n, err := strconv.Atoi(used)
+	l.Step(err, "reading what the quota says is used")
+	return n
 }

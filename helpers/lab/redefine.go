@@ -29,7 +29,7 @@ func (l *Lab) RedefineUnseen(k Kind, versions ...Version) (seen func()) {
 		return func() {}
 	}
 	l.session.unseen.Lock()
-	frozen := l.session.wire.FreezeCommon("apiserver", crd.StoragePrefix())
+	frozen := l.session.wire.FreezeCommon("apiserver", CustomResourceDefinition.StoragePrefix())
 	release := func() {
 		if frozen != nil {
 			frozen.Release()
@@ -49,22 +49,10 @@ func (l *Lab) RedefineUnseen(k Kind, versions ...Version) (seen func()) {
 func (l *Lab) redefine(k Kind, versions []Version) (revision int64) {
 	body, err := json.Marshal(map[string]any{"spec": k.defined(versions).Object["spec"]})
 	l.Step(err, "encoding the definition of "+k.Definition())
-	def := l.quiet().Of(crd).Patch(k.Definition(), types.MergePatchType, string(body))
+	def := l.quiet().Of(CustomResourceDefinition).Patch(k.Definition(), types.MergePatchType, string(body))
 	revision, err = strconv.ParseInt(def.GetResourceVersion(), 10, 64)
 	l.Step(err, "reading the resourceVersion of "+k.Definition())
 	return revision
-}
-
-// RestartCache changes the definition of a custom resource in a way that does not matter, so that
-// kube-apiserver gives it a new storage with a new, younger cache, and returns the revision that the store
-// has then reached. What happened before that, the apiserver can only find out from etcd.
-func (l *Lab) RestartCache(k Kind) int64 {
-	l.renewed(k, func() {
-		_, err := l.quiet().Of(crd).TryPatch(k.Definition(), types.JSONPatchType,
-			`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/description","value":"the same, but described"}]`)
-		l.Step(err, "changing the definition of "+k.Definition())
-	})
-	return l.Revision()
 }
 
 // renewed has the definition of a custom resource changed, and waits until kube-apiserver goes by it.
@@ -88,7 +76,7 @@ func (l *Lab) TryRedefine(k Kind, versions ...Version) {
 // ConvertBy has kube-apiserver convert a custom resource by a webhook, and waits as [Lab.TryRedefine] does.
 func (l *Lab) ConvertBy(k Kind, url string) {
 	l.begun(k, func() {
-		l.quiet().Of(crd).Patch(k.Definition(), types.MergePatchType, fmt.Sprintf(`{"spec":{"conversion":{
+		l.quiet().Of(CustomResourceDefinition).Patch(k.Definition(), types.MergePatchType, fmt.Sprintf(`{"spec":{"conversion":{
 			"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":%q}}}}}`, url))
 	})
 }

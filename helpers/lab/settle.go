@@ -18,7 +18,8 @@ func (l *Lab) Settle(o *Object) { l.quiet().settle(o) }
 func (c *Client) settle(o *Object) {
 	k := kindOf(o)
 	_, err := c.Of(k).in(o.GetNamespace()).TryGetAt(o.GetName(), o.GetResourceVersion())
-	c.lab.Step(err, fmt.Sprintf("waiting until kube-apiserver's cache holds %s/%s at %s", k.Resource, o.GetName(), o.GetResourceVersion()))
+	c.lab.Step(err, fmt.Sprintf("waiting until kube-apiserver's cache holds %s/%s at %s", k.Resource, o.GetName(),
+		o.GetResourceVersion()))
 }
 
 // rewrite puts other bytes under the key of an object, in etcd itself and behind kube-apiserver's back: what edit
@@ -49,13 +50,6 @@ func (l *Lab) TryTouch(key string) (int64, error) {
 	return put.Header.Revision, nil
 }
 
-// GetCached reads what kube-apiserver's cache holds of an object, however old that is.
-func (c *Client) GetCached(name string) *Object {
-	o, err := c.TryGetAt(name, "0")
-	c.lab.Step(err, c.step("get from the cache", name))
-	return o
-}
-
 // Each runs do for 1 to n at once and waits for all of them. It returns how many succeeded, and the errors
 // of the others. Inside, use the methods that begin with Try.
 func (l *Lab) Each(n int, do func(n int) error) (succeeded int, failed []error) {
@@ -75,13 +69,7 @@ func (l *Lab) Each(n int, do func(n int) error) (succeeded int, failed []error) 
 // message of a failure. An error ends the waiting.
 func (l *Lab) Until(what string, holds func() (bool, error)) {
 	l.open()
-	err := wait.PollUntilContextCancel(l.ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) { return holds() })
+	err := wait.PollUntilContextCancel(l.ctx, 5*time.Millisecond, true,
+		func(context.Context) (bool, error) { return holds() })
 	l.Step(err, "waiting until "+what)
 }
-
-// CustomResourceDefinition is the kind of the definition of a custom resource. The one of a lesson's own
-// kind is named by [Kind.Definition].
-var CustomResourceDefinition = crd
-
-// Definition is the name of the CustomResourceDefinition that defines a kind.
-func (k Kind) Definition() string { return k.Resource + "." + k.Group }

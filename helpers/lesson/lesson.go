@@ -103,6 +103,12 @@ func Prove(t *testing.T, c Claim, steps func(*lab.Lab)) {
 	if err := c.check(); err != nil {
 		t.Fatal(err)
 	}
+	if chapter, _, _ := current.found().Book.Place(c.ID); chapter == 0 {
+		t.Fatalf("%s has no place in the book: add it to a part of the list that lesson.Main is given", c.ID)
+	}
+	if test := t.Name(); record.IDOf(test) != c.ID && !strings.Contains(test, "/") {
+		t.Fatalf("%s proves %s: its name begins with Test%s_ and goes on with a sentence", test, c.ID, c.ID)
+	}
 	_, file, line, _ := runtime.Caller(1)
 	lesson := c.record()
 	lesson.Test, lesson.File, lesson.Line = t.Name(), filepath.Base(file), line

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"regexp"
 	"runtime"
 	"slices"
 	"testing"
@@ -36,7 +37,7 @@ type Part = record.Part
 func Main(m *testing.M, book Book) int {
 	flag.Parse()
 	answers, err := beforehand()
-	if err != nil {
+	if err = errors.Join(err, unclaimed(book)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
@@ -67,10 +68,22 @@ func Main(m *testing.M, book Book) int {
 
 // beforehand reads what the flags name, so that a mistake in it is told before anything runs.
 func beforehand() (notebook.Answers, error) {
-	if err := errors.Join(readTrace(), drawing()); err != nil {
+	if err := errors.Join(readTrace(), openRecord(), drawing()); err != nil {
 		return nil, err
 	}
 	return expected()
+}
+
+var idInPattern = regexp.MustCompile(`\b(?:Test)?([A-Z]{2}[0-9]+[a-z]?)_`)
+
+// unclaimed says which claim -run names that the book does not make: go test would run nothing, and call that ok.
+func unclaimed(book Book) error {
+	for _, m := range idInPattern.FindAllStringSubmatch(given("test.run"), -1) {
+		if chapter, _, _ := book.Place(m[1]); chapter == 0 {
+			return fmt.Errorf("-run names %s, and the book makes no claim of that id: CLAIMS.md lists those that it makes", m[1])
+		}
+	}
+	return nil
 }
 
 // finish adds to a record what is known at the end of the run.

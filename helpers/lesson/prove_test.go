@@ -102,6 +102,20 @@ var examples = map[string]func(*testing.T){
 	"incomplete": func(t *testing.T) {
 		Prove(t, Claim{ID: "sky", Says: "It is blue."}, func(*lab.Lab) { t.Error("an incomplete claim was taught") })
 	},
+	"looks": func(t *testing.T) {
+		Look(t, func(l *lab.Lab) {
+			l.Say("The sky is %s.", color(l))
+			l.Wire.Tape().Remark("writer: GET sky")
+		})
+	},
+	"looks amiss": func(t *testing.T) {
+		Look(t, func(l *lab.Lab) { l.Equal("the color", color(l), "red") })
+	},
+	"no place": func(t *testing.T) {
+		c := claim()
+		c.ID = "SK9"
+		Prove(t, c, look)
+	},
 	"waits": func(t *testing.T) {
 		Prove(t, claim(), func(l *lab.Lab) {
 			<-l.Context().Done()
@@ -334,4 +348,23 @@ func TestTheTapeOfEachRunIsAnArtifact(t *testing.T) {
 		"tape.txt":                  "As the world is.\n\n\n",
 		"tape-the-sky-is-green.txt": "In a world where the sky is green.\n\nthe sky was painted\n",
 	}, kept)
+}
+
+func TestALookPrintsWhatTheStepsShowedAndTheTape(t *testing.T) {
+	page, passes := example(t, "looks$")
+	assert.True(t, passes)
+	assert.Equal(t, []string{"The sky is blue.", "", "writer: GET sky"}, between(t, page, begins, ends))
+	page, passes = example(t, "looks amiss")
+	assert.False(t, passes)
+	assert.Contains(t, strings.Join(page, "\n"), "EXPECTED the color is red\n    OBSERVED the color is blue")
+}
+
+func TestAnIDThatIsNotInTheBookIsToldAtOnce(t *testing.T) {
+	page, passes := example(t, "no place")
+	assert.False(t, passes)
+	assert.Contains(t, strings.Join(page, "\n"), "SK9 has no place in the book: add it to a part of the list")
+	page, passes = example(t, "holds", "-test.run=CF77_")
+	assert.False(t, passes)
+	assert.Equal(t, "-run names CF77, and the book makes no claim of that id: CLAIMS.md lists those that it makes",
+		page[0])
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"modrev/helpers/notebook"
@@ -18,6 +19,18 @@ var (
 	predictions  = flag.String("predict", "", "compare what the reader wrote into this `file` with what the run shows")
 )
 
+// openRecord creates the file that -record names, so that a folder that is not there is told before the run.
+func openRecord() error {
+	if *recordFile == "" {
+		return nil
+	}
+	f, err := os.OpenFile(*recordFile, os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("keeping the record of the run: %w; name a file in a folder that is there, with -record", err)
+	}
+	return f.Close()
+}
+
 // keepRecord writes the record of the run to the file that -record names. No path of this machine goes into it: an
 // error that a lesson met may have held one.
 func keepRecord(run record.Run) error {
@@ -29,7 +42,7 @@ func keepRecord(run record.Run) error {
 		return err
 	}
 	if err := os.WriteFile(*recordFile, []byte(withoutPaths(string(data))), 0o644); err != nil {
-		return fmt.Errorf("keeping the record of the run: %w; name a file in a folder that is there, with -record", err)
+		return fmt.Errorf("keeping the record of the run: %w", err)
 	}
 	return nil
 }
@@ -39,9 +52,12 @@ func withoutPaths(text string) string {
 	here, _ := os.Getwd()
 	home, _ := os.UserHomeDir()
 	cache, _ := os.UserCacheDir()
-	for _, folder := range [][2]string{
+	folders := [][2]string{
 		{strings.TrimSuffix(os.TempDir(), "/"), "$TMPDIR"}, {here, "."}, {cache, "$CACHE"}, {home, "$HOME"},
-	} {
+	}
+	// Of two folders, one of which lies in the other, the longer name is the better.
+	slices.SortFunc(folders, func(a, b [2]string) int { return len(b[0]) - len(a[0]) })
+	for _, folder := range folders {
 		if len(folder[0]) > 1 {
 			text = strings.ReplaceAll(text, folder[0]+string(filepath.Separator), folder[1]+"/")
 		}

@@ -2,14 +2,12 @@ package modular
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"modrev/helpers/falsify"
 	"modrev/helpers/token"
 )
 
@@ -66,22 +64,6 @@ func TestTheStoreIsTheModelButForItsTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-}
-
-func TestATraceThatShowsAWrapIsShrunkToItsWrites(t *testing.T) {
-	err := falsify.Property(t.Name(), func(t *rapid.T) error {
-		s, err := NewStore(token.ConfigMap, 2, 1)
-		if err != nil {
-			return err
-		}
-		return token.Compare(t.Context(), token.Draw(t, token.ConfigMap, 1, 60), &token.Model{}, s)
-	})
-	var d *token.Disagreement
-	require.True(t, errors.As(err, &d), "%v", err)
-	// Three writes are needed, and the shrinking cannot turn a delete and a create into a replace.
-	require.LessOrEqual(t, d.Step, 4, "%v", err)
-	require.Equal(t, "the token that step 1 brought", d.Observed)
-	t.Log("\n" + err.Error())
 }
 
 func TestAStoreOfBadLabelsIsRefused(t *testing.T) {

@@ -224,7 +224,7 @@ func (l leg) draw() string {
 			fmt.Fprintf(&b, "    %s-->>%s: %s\n", known.of("server", l.serverOf(s.Answer)), known.of("client", s.Answer.Who),
 				text(s.Answer.Outcome()))
 		default:
-			fmt.Fprintf(&b, "    Note over etcd: %s\n", text(s.Remark))
+			fmt.Fprintf(&b, "    Note over etcd: %s\n", text(strings.TrimSpace(s.Remark)))
 		}
 	}
 	return b.String()

@@ -44,7 +44,7 @@ var release = regexp.MustCompile(`^v1(\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?)$`)
 // source cannot be had.
 func For(ctx context.Context, version string) (*Tree, error) {
 	version = "v" + strings.TrimPrefix(version, "v")
-	repository, err := pinned.Folder(".")
+	repository, err := pinned.RepoRoot()
 	if err != nil {
 		return nil, fmt.Errorf("finding the source of Kubernetes %s: %w", version, err)
 	}

@@ -2,12 +2,13 @@ package wire
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/json"
 )
 
 // ErrAnswerLost is what a client sees when the wire loses the answer to its request.
@@ -160,14 +161,14 @@ func (t *Tap) takeHTTP(c *Call) []counted {
 	return out
 }
 
-// head is what the tape reads of a body.
+// head is what the tape reads of a body. Names are read as kube-apiserver does: in exactly this case.
 type head struct {
-	Kind     string
+	Kind     string `json:"kind"`
 	Metadata struct {
-		ResourceVersion *string
-	}
-	Reason  string
-	Message string
+		ResourceVersion *string `json:"resourceVersion"`
+	} `json:"metadata"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
 }
 
 func describeCall(who string, q *http.Request, body []byte) *Call {

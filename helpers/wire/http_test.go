@@ -70,6 +70,8 @@ func TestAnHTTPRequestIsPrintedAsAPersonReadsIt(t *testing.T) {
 	}{
 		{"PUT", shelfPath, "application/json", `{"metadata":{"resourceVersion":"216"}}`, 200, object,
 			"writer: PUT configmaps/shelf, resourceVersion 216", "writer: ← 200 OK, resourceVersion 217"},
+		{"PUT", shelfPath, "application/json", `{"metadata":{"resourceversion":"216"}}`, 200, object,
+			"writer: PUT configmaps/shelf (no resourceVersion)", "writer: ← 200 OK, resourceVersion 217"},
 		{"PUT", shelfPath + "/status", "application/json", `{"metadata":{}}`, 409, conflict,
 			"writer: PUT configmaps/shelf/status (no resourceVersion)", "writer: ← 409 Conflict"},
 		{"PATCH", shelfPath, "application/merge-patch+json", `{"data":{}}`, 200, object,

@@ -2,7 +2,10 @@ package world
 
 import (
 	"bytes"
+	"errors"
+	"maps"
 	"net/http"
+	"net/url"
 	"path"
 	"regexp"
 	"strconv"
@@ -13,6 +16,10 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"modrev/helpers/lab"
 	"modrev/helpers/wire"
@@ -83,6 +90,93 @@ var ServerCountsItself = New("the apiserver counts its own writes", func(l *lab.
 	editAnswer(l, writes, "answered with a count of the writes", func(o object) { setToken(o, 1000+count.Add(1)) })
 })
 
+// EveryTextIsATokenInACreate rewrites creates: a token of any text becomes one that is a number.
+var EveryTextIsATokenInACreate = New("in a create, any text is a token", func(l *lab.Lab) {
+	editBody(l, creates, "its token was made a number", func(o object) {
+		if meta(o, "resourceVersion") != "" {
+			setToken(o, 1)
+		}
+	})
+})
+
+// TheQueryHoldsTheToken rewrites replaces: a resourceVersion in the query becomes the token.
+var TheQueryHoldsTheToken = New("a replace takes its token from the query", func(l *lab.Lab) {
+	sendToken(l, replaces, "the token was taken from the query", func(q *http.Request) string {
+		return q.URL.Query().Get("resourceVersion")
+	})
+})
+
+// DeletesAlsoReadTheirQuery rewrites deletes that have a body: dryRun is put into it.
+var DeletesAlsoReadTheirQuery = New("a delete with a body also reads its query", func(l *lab.Lab) {
+	editRequest(l, deletes, "its query was read, too", func(q *http.Request, o object) {
+		if dryRun := q.URL.Query().Get("dryRun"); dryRun != "" {
+			o["dryRun"] = []any{dryRun}
+		}
+	})
+})
+
+// ASelectorInTheBodyCounts rewrites deletes: a labelSelector in the body is put into the query.
+var ASelectorInTheBodyCounts = New("a deletecollection reads the selector in its body", func(l *lab.Lab) {
+	editRequest(l, deletes, "the selector in its body was read", func(q *http.Request, o object) {
+		if selector, ok := o["labelSelector"].(string); ok {
+			setQuery(q, func(query url.Values) { query.Set("labelSelector", selector) })
+		}
+	})
+})
+
+// NamesOfParametersInAnyCase rewrites the names of parameters: dryRun, fieldManager and labelSelector are known in any
+// case.
+var NamesOfParametersInAnyCase = New("the server knows parameters whatever the case of their names", func(l *lab.Lab) {
+	known := map[string]string{
+		"dryrun": "dryRun", "fieldmanager": "fieldManager", "labelselector": "labelSelector",
+	}
+	misspelled := func(c *wire.Call) bool {
+		for name := range c.Query {
+			if right, ok := known[strings.ToLower(name)]; ok && right != name {
+				return true
+			}
+		}
+		return false
+	}
+	editQuery(l, misspelled, "names of parameters were read in any case", func(query url.Values) {
+		for name, values := range maps.Clone(query) {
+			if right, ok := known[strings.ToLower(name)]; ok {
+				query.Del(name)
+				query[right] = values
+			}
+		}
+	})
+})
+
+// NamesOfTokensInAnyCase rewrites bodies: resourceVersion is known in any case.
+var NamesOfTokensInAnyCase = New("the server knows resourceVersion whatever its case", func(l *lab.Lab) {
+	when := func(c *wire.Call) bool { return replaces(c) || deletes(c) }
+	editText(l, when, "resourceVersion was read in any case", `"resourceversion"`, `"resourceVersion"`)
+})
+
+// AGetOfThePastIsAList has a GET with resourceVersionMatch=Exact answered from a list at that revision.
+var AGetOfThePastIsAList = New("a GET with Exact reads the past", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: func(c *wire.Call) bool {
+			return reads(c) && strings.HasPrefix(c.Path, "configmaps/") && c.Query.Get("resourceVersionMatch") == "Exact"
+		},
+		Note: "answered from a list at that revision",
+		Request: func(q *http.Request, body []byte) []byte {
+			dir, name := path.Split(q.URL.Path)
+			q.URL.Path = strings.TrimSuffix(dir, "/")
+			setQuery(q, func(query url.Values) { query.Set("fieldSelector", "metadata.name="+name) })
+			return body
+		},
+		Answer: func(_ *http.Response, body []byte) []byte {
+			for _, o := range items(decode(body)) {
+				o["apiVersion"], o["kind"] = "v1", "ConfigMap"
+				return marshal(o)
+			}
+			return body
+		},
+	})
+})
+
 // DeletesReadNumbers rewrites deletes: the resourceVersion in their preconditions loses its leading zeros, and "0"
 // is none.
 var DeletesReadNumbers = New("the version in a delete's preconditions is read as a number", func(l *lab.Lab) {
@@ -101,6 +195,23 @@ var DeletesReadNumbers = New("the version in a delete's preconditions is read as
 var StatusNeedsNoToken = New("what is sent to /status is not checked for its token", func(l *lab.Lab) {
 	dropToken(l, toStatus, "the token was taken out")
 })
+
+// AScaleDemandsAToken rewrites replaces of a scale: without a token they get one that no object has.
+var AScaleDemandsAToken = New("a scale without a token is compared as a stale one", func(l *lab.Lab) {
+	scales := func(c *wire.Call) bool { return replaces(c) && strings.HasSuffix(c.Path, "/scale") }
+	editBody(l, tokenless(scales), "taken for a stale one", func(o object) { setToken(o, 1) })
+})
+
+// AnEvictionComparesItsMetadata rewrites evictions: a resourceVersion in their metadata becomes a precondition.
+var AnEvictionComparesItsMetadata = New("an eviction compares the resourceVersion in its metadata", func(l *lab.Lab) {
+	editBody(l, evictions, "the number in its metadata was compared", func(o object) {
+		if token := meta(o, "resourceVersion"); token != "" {
+			o["deleteOptions"] = object{"preconditions": object{"resourceVersion": token}}
+		}
+	})
+})
+
+func evictions(c *wire.Call) bool { return creates(c) && strings.HasSuffix(c.Path, "/eviction") }
 
 // ForceOverridesTheToken takes the token out of forced applies.
 var ForceOverridesTheToken = New("force also overrides the token", func(l *lab.Lab) {
@@ -144,7 +255,7 @@ var ServerCreatesWhatIsMissing = New("the server creates whatever a replace does
 
 // NoStatusMeansTheObject stores through the object itself what is sent to a /status that is not there.
 var NoStatusMeansTheObject = New(
-	"where there is no /status, what is meant for it is stored through the object",
+	"what is meant for a /status that is not there is stored through the object",
 	func(l *lab.Lab) {
 		replace := func(q *http.Request, sent []byte) ([]byte, error) {
 			return l.As("server").TryRaw(http.MethodPut, strings.TrimSuffix(q.URL.Path, "/status"), "", sent)
@@ -220,6 +331,38 @@ var ServerGivesUp = New("the server gives up after five retries", func(l *lab.La
 	})
 })
 
+// AFailedCompareIsTheRefusal lets no update of a key pass to etcd once a compare on it has failed, and answers what
+// comes of that with the sentence of a conflict.
+var AFailedCompareIsTheRefusal = New("a failed compare is itself the refusal, and the server looks no further",
+	func(l *lab.Lab) {
+		var failed sync.Map // keys
+		l.Wire.Add(&wire.Rule{When: hasCompare, Answer: func(m proto.Message) {
+			for _, op := range m.(*pb.TxnResponse).Responses {
+				for _, kv := range op.GetResponseRange().GetKvs() {
+					failed.Store(string(kv.Key), true)
+				}
+			}
+		}})
+		again := func(r *wire.Request) bool {
+			_, before := failed.Load(r.Key)
+			return before && hasCompare(r)
+		}
+		l.Wire.Add(&wire.Rule{
+			When: again, Note: "a compare has failed before", Err: status.Error(codes.Aborted, "the compare has failed"),
+		})
+		l.Wire.AddHTTP(&wire.HTTPRule{Answer: func(resp *http.Response, body []byte) []byte {
+			if resp.StatusCode != http.StatusInternalServerError {
+				return body
+			}
+			of, name := path.Split(resp.Request.URL.Path)
+			conflict := apierrors.NewConflict(schema.GroupResource{Resource: path.Base(of)}, name,
+				errors.New("the object has been modified; please apply your changes to the latest version and try again"))
+			conflict.ErrStatus.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+			resp.StatusCode = http.StatusConflict
+			return marshal(conflict.ErrStatus)
+		}})
+	})
+
 // CreatesHaveAnElse gives the transaction of a create an else branch that reads the key.
 var CreatesHaveAnElse = New("a create has an else branch", func(l *lab.Lab) {
 	editTxn(l, isCreate, "an else branch was added", func(txn *pb.TxnRequest) {
@@ -287,6 +430,59 @@ var StoredInAnotherEncoding = New("etcd holds objects in another encoding than t
 var ObjectsAreStoredWithANumber = New("objects are stored with a resourceVersion in them", func(l *lab.Lab) {
 	editPut(l, isPut, "put with a number in it", func(put *pb.PutRequest) {
 		if value, err := lab.WithStoredToken(put.Value, "1"); err == nil {
+			put.Value = value
+		}
+	})
+})
+
+// EveryUpdateRaisesTheGeneration puts objects of Kubernetes' own kinds with a generation that has grown by one.
+var EveryUpdateRaisesTheGeneration = New("every update raises the generation, whatever it changes", func(l *lab.Lab) {
+	editPut(l, isUpdate, "the generation was raised", func(put *pb.PutRequest) {
+		value, err := lab.EditStored(put.Value, func(o object) {
+			if n, ok := part(o, "metadata")["generation"].(int64); ok {
+				now := stored(l, string(put.Key))
+				old, _, err := lab.DecodeStored(now.Value)
+				if err == nil && old.Generation == n {
+					setMeta(o, "generation", n+1)
+				}
+			}
+		})
+		if err == nil {
+			put.Value = value
+		}
+	})
+})
+
+// StatusPutsTheSpec has what a replace of the /status of a Deployment puts into etcd carry the spec that was sent.
+var StatusPutsTheSpec = New("the transaction of a Deployment's /status puts the spec that was sent, too",
+	func(l *lab.Lab) {
+		var sent sync.Map // a spec by the name of its object
+		about := func(c *wire.Call) bool { return strings.HasPrefix(c.Path, "deployments/") && toStatus(c) }
+		editBody(l, about, "its spec will be stored", func(o object) { sent.Store(meta(o, "name"), o["spec"]) })
+		deployments := func(r *wire.Request) bool { return isUpdate(r) && strings.Contains(r.Key, "/deployments/") }
+		editPut(l, deployments, "put with the spec that was sent", func(put *pb.PutRequest) {
+			spec, ok := sent.LoadAndDelete(path.Base(string(put.Key)))
+			if !ok {
+				return
+			}
+			if value, err := lab.EditStored(put.Value, func(o object) { o["spec"] = spec }); err == nil {
+				put.Value = value
+			}
+		})
+	})
+
+// EvictionsSpendNoBudget puts a budget that an eviction counts down with as many disruptions as before.
+var EvictionsSpendNoBudget = New("an eviction does not count its budget down", func(l *lab.Lab) {
+	counted := func(r *wire.Request) bool { return isUpdate(r) && strings.Contains(r.Key, "/poddisruptionbudgets/") }
+	editPut(l, counted, "not counted down", func(put *pb.PutRequest) {
+		value, err := lab.EditStored(put.Value, func(o object) {
+			status := part(o, "status")
+			allowed, _ := status["disruptionsAllowed"].(int64)
+			if len(part(status, "disruptedPods")) > 0 {
+				status["disruptionsAllowed"] = allowed + 1
+			}
+		})
+		if err == nil {
 			put.Value = value
 		}
 	})

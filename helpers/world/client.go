@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
@@ -177,6 +178,16 @@ func DeletesLose(precondition string) World {
 	})
 }
 
+// EvictionsLoseTheirPreconditions takes the options of the delete out of evictions.
+var EvictionsLoseTheirPreconditions = New("the client drops the deleteOptions of its evictions", func(l *lab.Lab) {
+	editBody(l, evictions, "the client dropped the deleteOptions", func(o object) { delete(o, "deleteOptions") })
+})
+
+// CreatesAreReal takes the dryRun parameter out of creates.
+var CreatesAreReal = New("a library's create knows no dry run", func(l *lab.Lab) {
+	editQuery(l, creates, "no longer a dry run", func(query url.Values) { query.Del("dryRun") })
+})
+
 // DeletesTakeForNone takes a resourceVersion of the given text out of the preconditions of deletes.
 func DeletesTakeForNone(text string) World {
 	quoted := strconv.Quote(text)
@@ -238,6 +249,41 @@ var CreatesAreApplies = New("the client applies the object when it creates it", 
 	})
 })
 
+// ALibraryCreatesWhatIsMissing sends the replaces and applies of one resource as creates.
+func ALibraryCreatesWhatIsMissing(resource string) World {
+	return New("the client's library creates "+resource+" that it does not find", func(l *lab.Lab) {
+		when := func(c *wire.Call) bool {
+			return (replaces(c) || applies(c)) && strings.HasPrefix(c.Path, resource+"/")
+		}
+		editHead(l, when, "made a create", func(q *http.Request) {
+			q.Method = http.MethodPost
+			q.URL.Path = path.Dir(q.URL.Path)
+			q.Header.Set("Content-Type", "application/json")
+		})
+	})
+}
+
+// ALibrarySaysNotOlderThan adds the match to lists with a limit that have a number and no match.
+var ALibrarySaysNotOlderThan = New("a library says NotOlderThan wherever a list has a number and a limit",
+	func(l *lab.Lab) {
+		when := func(c *wire.Call) bool {
+			version, match := c.Query.Get("resourceVersion"), c.Query.Get("resourceVersionMatch")
+			return c.Query.Get("limit") != "" && isNumber(version) && version != "0" && match == ""
+		}
+		editQuery(l, when, "NotOlderThan was added", func(query url.Values) {
+			query.Set("resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan))
+		})
+	})
+
+// WritesAreValidated sets the fieldValidation of replaces.
+func WritesAreValidated(mode string) World {
+	return New("the client's library sends every replace with fieldValidation="+mode, func(l *lab.Lab) {
+		editQuery(l, replaces, "with fieldValidation="+mode, func(query url.Values) {
+			query.Set("fieldValidation", mode)
+		})
+	})
+}
+
 // EveryApplyIsForced sets force in every apply.
 var EveryApplyIsForced = New("every apply is forced", func(l *lab.Lab) {
 	editQuery(l, applies, "forced", func(query url.Values) { query.Set("force", "true") })
@@ -262,9 +308,29 @@ func PatchesAreStamped(name string) World {
 	})
 }
 
+// LosingALabelIsTheEnd makes a merge patch that changes the label l to 2 a delete.
+var LosingALabelIsTheEnd = New("whoever takes the object out of the selection deletes it", func(l *lab.Lab) {
+	l.Wire.AddHTTP(&wire.HTTPRule{
+		When: mergePatches, Note: "a change of the label is made a delete",
+		Request: func(q *http.Request, body []byte) []byte {
+			if labels := part(part(decode(body), "metadata"), "labels"); labels["l"] != "2" {
+				return body
+			}
+			q.Method, q.Body, q.ContentLength = http.MethodDelete, nil, 0
+			q.Header.Del("Content-Type")
+			return nil
+		},
+	})
+})
+
 // FinalizersAreDropped takes the finalizers out of creates.
 var FinalizersAreDropped = New("the client drops the finalizers of what it creates", func(l *lab.Lab) {
 	dropMeta(l, creates, "the client dropped the finalizers", "finalizers")
+})
+
+// GenerationsAreDropped takes the generation out of creates.
+var GenerationsAreDropped = New("the client drops the generation of what it creates", func(l *lab.Lab) {
+	dropMeta(l, creates, "the client dropped the generation", "generation")
 })
 
 // AnnotationsAreDropped takes the annotations out of creates.
@@ -520,3 +586,50 @@ var TheOtherFakeNoticesNoChange = New("controller-runtime's fake stores nothing 
 			}
 		})
 	})
+
+// ReplacesAreCreates sends a replace as a create.
+var ReplacesAreCreates = New("a library creates where it should replace", func(l *lab.Lab) {
+	editHead(l, replaces, "sent as a create", func(q *http.Request) {
+		q.Method, q.URL.Path = http.MethodPost, path.Dir(q.URL.Path)
+	})
+})
+
+// NamespacesAreProvisioned makes the namespace of a create, if it is missing.
+var NamespacesAreProvisioned = New("a namespace that a create needs is made for it", func(l *lab.Lab) {
+	others := func(c *wire.Call) bool { return creates(c) && c.Who != "library" }
+	editHead(l, others, "its namespace was made", func(q *http.Request) {
+		namespace := strings.Split(q.URL.Path, "/")[4]
+		// An error means that it is there.
+		_, _ = l.As("library").Of(lab.Namespace).TryCreate(namespace)
+	})
+})
+
+// EvictionsArePinned has an eviction ask for the version of the Pod that is there when it is sent.
+var EvictionsArePinned = New("an eviction is pinned to the version of the Pod that was there", func(l *lab.Lab) {
+	newest := newestToken(l)
+	editRequest(l, to("eviction"), "pinned to the newest version", func(q *http.Request, o object) {
+		read := q.Clone(q.Context())
+		read.URL.Path = strings.TrimSuffix(q.URL.Path, "/eviction")
+		if o["deleteOptions"] == nil {
+			o["deleteOptions"] = object{"preconditions": object{"resourceVersion": newest(read)}}
+		}
+	})
+})
+
+// EvictionsAreNotPinned takes the version out of what an eviction asks for.
+var EvictionsAreNotPinned = New("an eviction loses its precondition", func(l *lab.Lab) {
+	editBody(l, to("eviction"), "without its precondition", func(o object) { delete(o, "deleteOptions") })
+})
+
+// BindingsLose takes a field of the metadata out of bindings.
+func BindingsLose(field string) World {
+	return New("a binding loses the "+field+" that it is for", func(l *lab.Lab) {
+		dropMeta(l, to("binding"), "the "+field+" was taken out", field)
+	})
+}
+
+// WhatIsNoNumberIsNoToken takes a token that is no number out of a replace.
+var WhatIsNoNumberIsNoToken = New("a library drops a token that is no number", func(l *lab.Lab) {
+	when := func(c *wire.Call) bool { return replaces(c) && withToken(c) && !isNumber(c.Token) }
+	dropToken(l, when, tokenDropped)
+})

@@ -2,7 +2,9 @@ package world
 
 import (
 	"bytes"
+	"path"
 	"strings"
+	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -76,11 +78,6 @@ var TheElseBranchFindsNothing = New("the else branch finds nothing", func(l *lab
 	})
 })
 
-// TheElseBranchIsOneTooHigh raises the mod_revision that an else branch found by one.
-var TheElseBranchIsOneTooHigh = New("the else branch reports a mod_revision that is one too high", func(l *lab.Lab) {
-	editElse(l, "what the else branch reported was raised by one", raiseModRevisions)
-})
-
 // editElse changes what the else branches of updates and deletes found.
 func editElse(l *lab.Lab, note string, change func(found *pb.RangeResponse)) {
 	l.Wire.Add(&wire.Rule{When: hasCompare, Note: note, Answer: func(m proto.Message) {
@@ -109,6 +106,23 @@ var EtcdKeepsTheOldValue = New("etcd acknowledges an update and keeps the value 
 			put.Value = now.Value
 		}
 	})
+})
+
+// EtcdKeepsTheOldValueOf has updates of the objects of one name put the value that is there.
+func EtcdKeepsTheOldValueOf(name string) World {
+	return New("etcd acknowledges an update of "+name+" and keeps the value that it had", func(l *lab.Lab) {
+		editPut(l, named(name, isUpdate), "the old value was put", func(put *pb.PutRequest) {
+			if now := stored(l, string(put.Key)); now != nil {
+				put.Value = now.Value
+			}
+		})
+	})
+}
+
+// NamespacesDoNotTerminate has the update that marks the lesson's own namespace as one to be deleted put the value
+// that is there.
+var NamespacesDoNotTerminate = New("a namespace that is to be deleted stays active", func(l *lab.Lab) {
+	EtcdKeepsTheOldValueOf(l.Namespace).Bend(l)
 })
 
 // EtcdDeletesNothingOf makes deletes of the objects of one name reads.
@@ -158,6 +172,28 @@ var EachEventHasARevisionOfItsOwn = New("etcd's watch gives each key of a transa
 		l.Wire.Add(&wire.Rule{
 			When:    named("b", func(r *wire.Request) bool { return isEvent(r) && r.Found[0].Version > 1 }),
 			Note:    "reported one revision later",
+			Request: func(m proto.Message) { m.(*mvccpb.Event).Kv.ModRevision++ },
+		})
+	})
+
+// EachEventHasALeaseOfItsOwn puts each object that has a lease under another one.
+var EachEventHasALeaseOfItsOwn = New("each Event has a lease of its own", func(l *lab.Lab) {
+	var lease atomic.Int64
+	editPut(l, isCreate, "under a lease of its own", func(put *pb.PutRequest) {
+		if put.Lease != 0 {
+			put.Lease = lease.Add(1)
+		}
+	})
+})
+
+// EachDeletionHasARevisionOfItsOwn raises the mod_revision of each second deletion by one, in watches.
+var EachDeletionHasARevisionOfItsOwn = New("etcd's watch gives each deletion of a transaction a revision of its own",
+	func(l *lab.Lab) {
+		second := func(r *wire.Request) bool {
+			return isEvent(r) && r.Found[0].Deleted && strings.HasPrefix(path.Base(r.Key), "b")
+		}
+		l.Wire.Add(&wire.Rule{
+			When: second, Note: "reported one revision later",
 			Request: func(m proto.Message) { m.(*mvccpb.Event).Kv.ModRevision++ },
 		})
 	})

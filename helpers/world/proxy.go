@@ -32,6 +32,11 @@ var DryRunsAreReal = New("a proxy strips the dryRun parameter from writes", func
 	editQuery(l, when, "no longer a dry run", func(query url.Values) { query.Del("dryRun") })
 })
 
+// AProxyDropsTheQueryOfDeletes takes all parameters out of deletes.
+var AProxyDropsTheQueryOfDeletes = New("a proxy drops the query of deletes", func(l *lab.Lab) {
+	editHead(l, deletes, "without its query", func(q *http.Request) { q.URL.RawQuery = "" })
+})
+
 // AProxyStripsTheRevision takes the resourceVersion parameters out of reads.
 var AProxyStripsTheRevision = New("a proxy strips the resourceVersion parameter from reads", func(l *lab.Lab) {
 	when := func(c *wire.Call) bool { return reads(c) && c.Query.Get("resourceVersion") != "" }
@@ -41,9 +46,58 @@ var AProxyStripsTheRevision = New("a proxy strips the resourceVersion parameter 
 	})
 })
 
+// AProxyListsBeforeItWatches sends a watch from a number as a list of that number.
+var AProxyListsBeforeItWatches = New("a proxy lists at the number before it watches from it", func(l *lab.Lab) {
+	when := func(c *wire.Call) bool {
+		return c.Query.Get("watch") != "" && isNumber(c.Query.Get("resourceVersion"))
+	}
+	editQuery(l, when, "listed first", func(query url.Values) {
+		query.Del("watch")
+		query.Set("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
+	})
+})
+
+// AProxyDropsBookmarks takes allowWatchBookmarks out of watches.
+var AProxyDropsBookmarks = New("a proxy drops what asks for bookmarks", func(l *lab.Lab) {
+	when := func(c *wire.Call) bool { return c.Query.Get("allowWatchBookmarks") != "" }
+	editQuery(l, when, "bookmarks are not asked for", func(query url.Values) { query.Del("allowWatchBookmarks") })
+})
+
+// AProxyDropsTheMatchFor takes resourceVersionMatch out of the watches of one client.
+func AProxyDropsTheMatchFor(who string) World {
+	return New("a proxy drops the resourceVersionMatch of what "+who+" watches", func(l *lab.Lab) {
+		when := func(c *wire.Call) bool { return c.Who == who && c.Query.Get("watch") != "" }
+		editQuery(l, when, "without its match", func(query url.Values) { query.Del("resourceVersionMatch") })
+	})
+}
+
+// WatchesSendNoInitialEvents has watches without a number begin with what comes.
+var WatchesSendNoInitialEvents = New("a watch without a number begins with what comes", func(l *lab.Lab) {
+	when := func(c *wire.Call) bool {
+		version := c.Query.Get("resourceVersion")
+		return c.Query.Get("watch") != "" && (version == "" || version == "0")
+	}
+	editQuery(l, when, "without initial events", func(query url.Values) {
+		query.Set("sendInitialEvents", "false")
+		query.Set("resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan))
+	})
+})
+
+// AProxyDropsSelectors takes the labelSelector out of watches.
+var AProxyDropsSelectors = New("a proxy drops the selectors of watches", func(l *lab.Lab) {
+	when := func(c *wire.Call) bool { return c.Query.Get("watch") != "" && c.Query.Get("labelSelector") != "" }
+	editQuery(l, when, "without its selector", func(query url.Values) { query.Del("labelSelector") })
+})
+
 // ZeroAsksForTheNewest takes the resourceVersion "0" out of reads.
 var ZeroAsksForTheNewest = New(`a read with "0" is taken for one without a number`, func(l *lab.Lab) {
 	when := func(c *wire.Call) bool { return c.Query.Get("resourceVersion") == "0" }
+	editQuery(l, when, `"0" was taken out`, func(query url.Values) { query.Del("resourceVersion") })
+})
+
+// ALimitCountsForTheCacheToo takes the resourceVersion "0" out of lists with a limit of 1.
+var ALimitCountsForTheCacheToo = New("a list from the cache has a limit like any other", func(l *lab.Lab) {
+	when := func(c *wire.Call) bool { return c.Query.Get("resourceVersion") == "0" && c.Query.Get("limit") == "1" }
 	editQuery(l, when, `"0" was taken out`, func(query url.Values) { query.Del("resourceVersion") })
 })
 
@@ -75,13 +129,65 @@ var AProxyMergesReplaces = New("the server merges a replace into what is there",
 })
 
 // StatusGoesToTheObject sends what is meant for the status subresource to the object itself.
-var StatusGoesToTheObject = New("what is meant for /status is sent to the object itself", func(l *lab.Lab) {
-	editHead(l, toStatus, "sent to the object itself", func(q *http.Request) {
-		q.URL.Path = strings.TrimSuffix(q.URL.Path, "/status")
+var StatusGoesToTheObject = GoesToTheObject("status")
+
+// GoesToTheObject sends what is meant for a subresource to the object itself.
+func GoesToTheObject(subresource string) World {
+	return New("what is meant for /"+subresource+" is sent to the object itself", func(l *lab.Lab) {
+		editHead(l, to(subresource), "sent to the object itself", func(q *http.Request) {
+			q.URL.Path = strings.TrimSuffix(q.URL.Path, "/"+subresource)
+		})
 	})
+}
+
+// to selects requests to a subresource.
+func to(subresource string) which {
+	return func(c *wire.Call) bool { return strings.HasSuffix("/"+c.Path, "/"+subresource) }
+}
+
+// TheObjectGoesToStatus sends to the status subresource what replaces an object itself.
+var TheObjectGoesToStatus = New("a replace of the object itself is sent to its /status", func(l *lab.Lab) {
+	main := func(c *wire.Call) bool { return replaces(c) && !toStatus(c) }
+	editHead(l, main, "sent to /status", func(q *http.Request) { q.URL.Path += "/status" })
 })
 
-func toStatus(c *wire.Call) bool { return strings.HasSuffix(c.Path, "/status") }
+// StatusAlsoWrites has a replace of /status write another part of what was sent through the object itself.
+func StatusAlsoWrites(part string) World {
+	return New("a replace of /status writes "+part+", too", func(l *lab.Lab) {
+		alsoWrites(l, toStatus, part, func(path string) string { return strings.TrimSuffix(path, "/status") })
+	})
+}
+
+// TheObjectAlsoWritesStatus has a replace of an object itself write the status that was sent through /status.
+var TheObjectAlsoWritesStatus = New("a replace of the object itself writes the status, too", func(l *lab.Lab) {
+	main := func(c *wire.Call) bool { return replaces(c) && !toStatus(c) }
+	alsoWrites(l, main, "status", func(path string) string { return path + "/status" })
+})
+
+// alsoWrites has one part of what a replace carries written by another path first, as a merge patch. The replace then
+// goes on with the resourceVersion that came of it.
+func alsoWrites(l *lab.Lab, when which, what string, other func(path string) string) {
+	once := func(c *wire.Call) bool { return c.Who == "writer" && replaces(c) && when(c) }
+	editRequest(l, once, what+" was written by another path, too", func(q *http.Request, o object) {
+		sent := object{}
+		for name, value := range part(o, what) {
+			if name != "resourceVersion" && name != "managedFields" {
+				sent[name] = value
+			}
+		}
+		now, err := l.As("server").TryPatchAt(other(q.URL.Path), "", types.MergePatchType, marshal(object{what: sent}))
+		if err == nil {
+			setMeta(o, "resourceVersion", meta(decode(now), "resourceVersion"))
+		}
+	})
+}
+
+// ScaleNeedsNoToken takes the token out of what is sent to /scale.
+var ScaleNeedsNoToken = New("what is sent to /scale is not checked for its token", func(l *lab.Lab) {
+	dropToken(l, to("scale"), "the token was taken out")
+})
+
+func toStatus(c *wire.Call) bool { return to("status")(c) }
 
 // AProxyTouchesTheSpec adds a change of the spec to patches of a Deployment that are about something else.
 var AProxyTouchesTheSpec = New("a proxy adds something to the spec whenever a Deployment is patched",
@@ -168,14 +274,6 @@ func items(list object) []object {
 	return out
 }
 
-// AProxyRewordsRefusals changes the words of a refusal.
-var AProxyRewordsRefusals = New("a proxy changes the words of a refusal", func(l *lab.Lab) {
-	editRefusal(l, "reworded", func(_ *http.Response, status object) {
-		message, _ := status["message"].(string)
-		status["message"] = strings.ReplaceAll(message, "please apply your changes", "please apply the changes")
-	})
-})
-
 // AGatewayHidesTheReason puts a page of a gateway in the place of what the server says about a refusal.
 var AGatewayHidesTheReason = New("a gateway replaces what the server says about a refusal by a page of its own",
 	func(l *lab.Lab) {
@@ -197,17 +295,6 @@ var RefusalsLoseTheirCauses = New("a proxy takes the causes out of refusals", fu
 		delete(part(status, "details"), "causes")
 	})
 })
-
-// RefusalsAreAbout names one kind in the details of every refusal.
-func RefusalsAreAbout(kind string) World {
-	return New("every refusal names "+kind+" in its details", func(l *lab.Lab) {
-		editRefusal(l, "details.kind is "+kind, func(_ *http.Response, status object) {
-			if details := part(status, "details"); details != nil {
-				details["kind"] = kind
-			}
-		})
-	})
-}
 
 // RefusalsBecome answers with another code and reason what is refused with one code.
 func RefusalsBecome(code, other int, reason metav1.StatusReason) World {
@@ -233,3 +320,14 @@ var EveryRefusalIsAConflict = New("the server answers every refusal with 409 Con
 var TheServerNeverSaysWhenToRepeat = New("no refusal says when to try again", func(l *lab.Lab) {
 	editRefusal(l, "without Retry-After", func(resp *http.Response, _ object) { resp.Header.Del("Retry-After") })
 })
+
+// RefusalsAreAbout names one kind in the details of every refusal.
+func RefusalsAreAbout(kind string) World {
+	return New("every refusal names "+kind+" in its details", func(l *lab.Lab) {
+		editRefusal(l, "details.kind is "+kind, func(_ *http.Response, status object) {
+			if details := part(status, "details"); details != nil {
+				details["kind"] = kind
+			}
+		})
+	})
+}

@@ -1,23 +1,18 @@
-//go:build unix
-
 package pinned
 
 import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/rogpeppe/go-internal/goproxytest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -49,7 +44,6 @@ func hello(dir string) Tool {
 		Module:  dir,
 		Package: "example.com/hello",
 		LDFlags: "-X main.version=v1.2.3",
-		Cost:    time.Minute,
 		Space:   "3 MB",
 		Avoid:   "say hello yourself",
 		Command: "make hello",
@@ -114,7 +108,6 @@ func slowGo(t *testing.T) (log string, underWay func() *held) {
 	require.NoError(t, unix.Mkfifo(fifo, 0o600))
 	write(t, log, "")
 	fakeGo(t, fmt.Sprintf(`
-if [ "$1" = list ]; then echo true example.com/hello; exit; fi
 for a; do case $a in -o=*) out=${a#-o=} ;; esac; done
 echo building >>'%s'
 printf '#!/bin/sh\n' >"$out"
@@ -204,7 +197,7 @@ func TestBuildMakesAnExecutableAndThenFindsIt(t *testing.T) {
 	out, err := exec.Command(path).CombinedOutput()
 	require.NoError(t, err)
 	assert.Equal(t, "hello v1.2.3", string(out))
-	assert.Contains(t, progress.String(), "Building hello v1.2.3 from source, once: about a minute")
+	assert.Contains(t, progress.String(), "Building hello v1.2.3 from source, once")
 	assert.Contains(t, progress.String(), path)
 	assert.Contains(t, progress.String(), "say hello yourself")
 	folder := filepath.Base(filepath.Dir(path))
@@ -220,59 +213,39 @@ func TestBuildMakesAnExecutableAndThenFindsIt(t *testing.T) {
 
 func TestTheUsersEnvironmentDoesNotChangeWhatIsBuilt(t *testing.T) {
 	offline(t)
-	hostile := map[string]string{
-		"GOFLAGS":      "-mod=vendor -race -tags=x -trimpath -buildmode=pie",
-		"GOOS":         "plan9",
-		"GOARCH":       "arm",
-		"GOWORK":       "/nonexistent/go.work",
-		"GO111MODULE":  "off",
-		"GOEXPERIMENT": "nonsense",
-		"TMPDIR":       "/nonexistent",
-		"GOTMPDIR":     "/nonexistent",
-	}
-	build := func(t *testing.T, variables map[string]string) {
-		module, cache := pinnedHello(t), t.TempDir() // while there is a TMPDIR
-		for name, value := range variables {
-			t.Setenv(name, value)
-		}
-		path, err := Build(t.Context(), hello(module), Options{CacheDir: cache})
-		require.NoError(t, err)
-		assert.NoError(t, Runnable(path))
-	}
-	t.Run("in variables", func(t *testing.T) { build(t, hostile) })
-	t.Run("stored by go env -w", func(t *testing.T) {
-		var stored strings.Builder
-		for _, name := range []string{"GOFLAGS", "GOOS", "GOARCH", "GOWORK", "GO111MODULE"} {
-			fmt.Fprintf(&stored, "%s=%s\n", name, hostile[name])
-		}
-		file := filepath.Join(t.TempDir(), "env")
-		write(t, file, stored.String())
-		build(t, map[string]string{"GOENV": file})
-	})
+	module, cache := pinnedHello(t), t.TempDir()
+	t.Setenv("GOFLAGS", "-mod=vendor -race -tags=x -trimpath -buildmode=pie")
+	t.Setenv("GOOS", "plan9")
+	t.Setenv("GOARCH", "arm")
+	t.Setenv("GOWORK", "/nonexistent/go.work")
+	t.Setenv("GO111MODULE", "off")
+	t.Setenv("TMPDIR", "/nonexistent")
+	t.Setenv("GOTMPDIR", "/nonexistent")
+	path, err := Build(t.Context(), hello(module), Options{CacheDir: cache})
+	require.NoError(t, err)
+	assert.NoError(t, exec.Command(path).Run())
 }
 
-func TestAChangedPinIsBuiltAnew(t *testing.T) {
-	offline(t)
-	module, cache := pinnedHello(t), t.TempDir()
-	build := func(tool Tool) string {
+func TestAChangedPinHasAnotherPlace(t *testing.T) {
+	tool := hello(pinnedHello(t))
+	targets := map[string]bool{}
+	place := func() {
 		t.Helper()
-		path, err := Build(t.Context(), tool, Options{CacheDir: cache})
+		b, err := prepare(tool, Options{})
 		require.NoError(t, err)
-		return path
+		targets[b.target] = true
 	}
-	paths := map[string]bool{build(hello(module)): true}
-	flags := hello(module)
-	flags.LDFlags = "-s"
-	paths[build(flags)] = true
-	write(t, filepath.Join(module, "go.sum"), "")
-	paths[build(hello(module))] = true // an empty go.sum says no more than none
-	assert.Len(t, paths, 2)
-
-	mod, err := os.ReadFile(filepath.Join(module, "go.mod"))
+	place()
+	tool.LDFlags = "-s"
+	place()
+	write(t, filepath.Join(tool.Module, "go.sum"), "")
+	place() // an empty go.sum says no more than none
+	assert.Len(t, targets, 2)
+	mod, err := os.ReadFile(filepath.Join(tool.Module, "go.mod"))
 	require.NoError(t, err)
-	write(t, filepath.Join(module, "go.mod"), string(mod)+"\n// changed\n")
-	paths[build(hello(module))] = true
-	assert.Len(t, paths, 3)
+	write(t, filepath.Join(tool.Module, "go.mod"), string(mod)+"\n// changed\n")
+	place()
+	assert.Len(t, targets, 3)
 }
 
 func TestTwoThatBuildAtOnceBuildOnce(t *testing.T) {
@@ -284,57 +257,24 @@ func TestTwoThatBuildAtOnceBuildOnce(t *testing.T) {
 	require.NoError(t, first.Start())
 	build := underWay()
 
-	progress, lines := io.Pipe()
-	type result struct {
-		path string
-		err  error
-	}
-	second := make(chan result, 1)
-	go func() {
-		path, err := Build(t.Context(), hello(module), Options{Progress: lines, CacheDir: cache})
-		lines.Close()
-		second <- result{path, err}
-	}()
-	buf := make([]byte, 1024)
-	n, err := progress.Read(buf)
-	require.NoError(t, err)
-	assert.Equal(t, "Waiting for process "+strconv.Itoa(first.Process.Pid)+", which is building hello v1.2.3.\n", string(buf[:n]))
-	go io.Copy(io.Discard, progress)
-	build.release()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := Build(ctx, hello(module), Options{CacheDir: cache})
+	require.ErrorIs(t, err, context.DeadlineExceeded, "it waits, and can stop waiting")
+	oneSentence(t, err, "building hello v1.2.3 was cut off", "run `make hello`")
 
+	second := make(chan string, 1)
+	go func() {
+		path, err := Build(t.Context(), hello(module), Options{CacheDir: cache})
+		assert.NoError(t, err)
+		second <- path
+	}()
+	build.release()
 	require.NoError(t, first.Wait())
-	r := <-second
-	require.NoError(t, r.err)
-	assert.Equal(t, firstOut.String(), r.path)
+	assert.Equal(t, firstOut.String(), <-second)
 	builds, err := os.ReadFile(log)
 	require.NoError(t, err)
 	assert.Equal(t, "building\n", string(builds))
-}
-
-func TestWhoeverWaitsCanStopWaiting(t *testing.T) {
-	_, underWay := slowGo(t)
-	module, cache := pinnedHello(t), t.TempDir()
-	first := child(t, module, cache)
-	require.NoError(t, first.Start())
-	build := underWay()
-	ctx, cancel := context.WithCancel(t.Context())
-
-	_, err := Build(ctx, hello(module), Options{Progress: writer(func(string) { cancel() }), CacheDir: cache})
-
-	require.ErrorIs(t, err, context.Canceled)
-	oneSentence(t, err, "waiting for process "+strconv.Itoa(first.Process.Pid), "make hello")
-	build.release()
-	require.NoError(t, first.Wait())
-	_, err = Build(t.Context(), hello(module), Options{CacheDir: cache})
-	require.NoError(t, err)
-}
-
-// writer is a function that gets what is written.
-type writer func(string)
-
-func (w writer) Write(p []byte) (int, error) {
-	w(string(p))
-	return len(p), nil
 }
 
 func TestAKilledBuilderLeavesNothing(t *testing.T) {
@@ -350,15 +290,14 @@ func TestAKilledBuilderLeavesNothing(t *testing.T) {
 	left := files(t, cache)
 	require.Len(t, left, 2, "the victim was to be killed with half an executable on the disk: %q", left)
 
-	done := make(chan error, 1)
-	var path string
+	built := make(chan string, 1)
 	go func() {
-		var err error
-		path, err = Build(t.Context(), hello(module), Options{CacheDir: cache})
-		done <- err
+		path, err := Build(t.Context(), hello(module), Options{CacheDir: cache})
+		assert.NoError(t, err)
+		built <- path
 	}()
 	underWay().release()
-	require.NoError(t, <-done)
+	path := <-built
 	out, err := exec.Command(path).Output()
 	require.NoError(t, err)
 	assert.Equal(t, "hello\n", string(out))
@@ -367,41 +306,23 @@ func TestAKilledBuilderLeavesNothing(t *testing.T) {
 }
 
 func TestABuildThatIsCutOffLeavesNothingAndSaysHowToGoOn(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		end   func(context.Context) (context.Context, context.CancelFunc)
-		want  error
-		words string
-	}{
-		{"cancelled", func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(ctx) },
-			context.Canceled, "the build of hello v1.2.3 was interrupted after"},
-		{"out of time", func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, 2*time.Second)
-		}, context.DeadlineExceeded, "the time for building hello v1.2.3 was up after"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			_, underWay := slowGo(t)
-			module, cache := pinnedHello(t), t.TempDir()
-			ctx, cancel := c.end(t.Context())
-			defer cancel()
-			done := make(chan error, 1)
-			go func() {
-				_, err := Build(ctx, hello(module), Options{CacheDir: cache})
-				done <- err
-			}()
-			build := underWay()
-			if c.want == context.Canceled {
-				cancel()
-			}
-			err := <-done
-			require.ErrorIs(t, err, c.want)
-			oneSentence(t, err, c.words, "Go's build cache keeps what was compiled", "run `make hello`", "no time limit")
-			build.gone()
-			left := files(t, cache)
-			require.Len(t, left, 1)
-			assert.Equal(t, "lock", filepath.Base(left[0]))
-		})
-	}
+	_, underWay := slowGo(t)
+	module, cache := pinnedHello(t), t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := Build(ctx, hello(module), Options{CacheDir: cache})
+		done <- err
+	}()
+	build := underWay()
+	cancel()
+	err := <-done
+	require.ErrorIs(t, err, context.Canceled)
+	oneSentence(t, err, "Go's build cache keeps what was compiled", "run `make hello`", "no time limit")
+	build.gone()
+	left := files(t, cache)
+	require.Len(t, left, 1)
+	assert.Equal(t, "lock", filepath.Base(left[0]))
 }
 
 // oneSentence checks that an error is one line and has these words.
@@ -415,156 +336,73 @@ func oneSentence(t *testing.T, err error, words ...string) {
 	t.Log(err)
 }
 
-// refused builds, expects an error, and checks that nothing was left.
-func refused(t *testing.T, tool Tool) error {
-	t.Helper()
-	cache := t.TempDir()
-	_, err := Build(t.Context(), tool, Options{CacheDir: cache})
-	require.Error(t, err)
-	for _, f := range files(t, cache) {
-		assert.Equal(t, "lock", filepath.Base(f))
-	}
-	return err
-}
-
-func TestWhatTheGoCommandComplainsAboutGetsARemedy(t *testing.T) {
-	for _, c := range []struct{ name, complaint, cause, remedy string }{
-		{"full disk", "# k8s.io/api/core/v1\ncompile: writing output: write $WORK/b137/_pkg_.a: no space left on device", "the disk is full", "free about 3 MB for "},
-		{"full disk in the linker", "/usr/lib/go/pkg/tool/linux_amd64/link: flushing $WORK/b001/exe/a.out: no space left on device", "the disk is full", "GOCACHE"},
-		{"no memory", "k8s.io/api/core/v1: /usr/lib/go/pkg/tool/linux_amd64/compile: signal: killed", "too little memory", "GOMAXPROCS=1"},
-		{"no compiler", `# runtime/cgo` + "\n" + `cgo: C compiler "gcc" not found: exec: "gcc": executable file not found in $PATH`, "no C compiler", "CGO_ENABLED=0"},
-		{"slow proxy", `k8s.io/api@v0.37.2: Get "https://proxy.example/k8s.io/api/@v/v0.37.2.zip": dial tcp 192.0.2.1:443: i/o timeout`, "cannot be downloaded", "GOPROXY"},
-		{"read-only cache", "failed to initialize build cache at /cache: mkdir /cache: permission denied", "cannot be written to", "GOCACHE"},
-		{"newer toolchain", "go: download go1.99 for linux/amd64: toolchain not available", "too old", "go.dev/dl"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			fakeGo(t, "cat >&2 <<'END'\n"+c.complaint+"\nEND\nexit 1\n")
-			err := refused(t, hello(pinnedHello(t)))
-			oneSentence(t, err, "building hello v1.2.3", c.cause, c.remedy, "say hello yourself")
-		})
-	}
-}
-
-// TestTheRealGoCommandComplains checks the messages that this Go's own go command has.
-func TestTheRealGoCommandComplains(t *testing.T) {
+func TestABuildThatFailsShowsTheGoCommandsLastLinesAndWhatItNeeds(t *testing.T) {
 	offline(t)
-	proxied := func(t *testing.T) string {
-		module := t.TempDir()
-		write(t, filepath.Join(module, "go.mod"), "module pin\n\ngo 1.21\n\nrequire example.com/hello v1.2.3\n")
-		store := t.TempDir()
-		write(t, filepath.Join(store, "example.com_hello_v1.2.3.txtar"), `hello
--- .mod --
-module example.com/hello
-
-go 1.21
--- .info --
-{"Version":"v1.2.3"}
--- go.mod --
-module example.com/hello
-
-go 1.21
--- main.go --
-`+helloMain)
-		t.Setenv("GOPROXY", goproxytest.NewTestServer(t, store, "").URL)
-		t.Setenv("GONOSUMDB", "*")
-		t.Setenv("GOMODCACHE", t.TempDir())
-		t.Cleanup(func() { // its folders are read-only
-			out, err := exec.Command("go", "clean", "-modcache").CombinedOutput()
-			assert.NoError(t, err, string(out))
-		})
-		sum := exec.Command("go", "get", "example.com/hello")
-		sum.Dir = module
-		sum.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off", "PWD="+module)
-		out, err := sum.CombinedOutput()
-		require.NoError(t, err, string(out))
-		out, err = exec.Command("go", "clean", "-modcache").CombinedOutput()
-		require.NoError(t, err, string(out))
-		return module
+	module, cache := pinnedHello(t), t.TempDir()
+	write(t, filepath.Join(module, "hello/main.go"), "package main\n\nfunc main() { nonsense }\n")
+	_, err := Build(t.Context(), hello(module), Options{CacheDir: cache})
+	for _, words := range []string{
+		"building hello v1.2.3: the go command failed (exit status 1); its last lines:\n", "undefined: nonsense\n",
+		"It needs 3 MB of free space for Go's caches (GOCACHE", "GOPROXY", ", or say hello yourself",
+	} {
+		assert.ErrorContains(t, err, words)
 	}
-	t.Run("a proxy that answers", func(t *testing.T) {
-		path, err := Build(t.Context(), hello(proxied(t)), Options{CacheDir: t.TempDir()})
-		require.NoError(t, err)
-		assert.NoError(t, Runnable(path))
-	})
-	t.Run("GOPROXY=off", func(t *testing.T) {
-		module := proxied(t)
-		t.Setenv("GOPROXY", "off")
-		oneSentence(t, refused(t, hello(module)), "GOPROXY=off forbids to download", "unset GOPROXY", "say hello yourself")
-	})
-	t.Run("no proxy there", func(t *testing.T) {
-		module := proxied(t)
-		t.Setenv("GOPROXY", "http://127.0.0.1:1")
-		oneSentence(t, refused(t, hello(module)), "cannot be downloaded", "check the network")
-	})
-	t.Run("a proxy without the module", func(t *testing.T) {
-		module := proxied(t)
-		t.Setenv("GOPROXY", goproxytest.NewTestServer(t, t.TempDir(), "").URL)
-		oneSentence(t, refused(t, hello(module)), "cannot be downloaded", "GOPROXY")
-	})
-	t.Run("another module than the pinned one", func(t *testing.T) {
-		module := proxied(t)
-		sum, err := os.ReadFile(filepath.Join(module, "go.sum"))
-		require.NoError(t, err)
-		write(t, filepath.Join(module, "go.sum"), strings.Replace(string(sum), "v1.2.3 h1:", "v1.2.3 h1:AAAA", 1))
-		oneSentence(t, refused(t, hello(module)), "not the one that go.sum names", "go clean -modcache")
-	})
-	t.Run("no sum", func(t *testing.T) {
-		module := proxied(t)
-		require.NoError(t, os.Remove(filepath.Join(module, "go.sum")))
-		oneSentence(t, refused(t, hello(module)), "was changed", "git checkout")
-	})
-	t.Run("go too old", func(t *testing.T) {
-		module := pinnedHello(t)
-		mod, err := os.ReadFile(filepath.Join(module, "go.mod"))
-		require.NoError(t, err)
-		write(t, filepath.Join(module, "go.mod"), strings.Replace(string(mod), "go 1.21", "go 1.999.0", 1))
-		oneSentence(t, refused(t, hello(module)), "the go command is too old", "install a newer Go", "GOTOOLCHAIN")
-	})
-	t.Run("source that does not compile", func(t *testing.T) {
-		module := pinnedHello(t)
-		write(t, filepath.Join(module, "hello/main.go"), "package main\n\nfunc main() { nonsense }\n")
-		err := refused(t, hello(module))
-		assert.ErrorContains(t, err, "building hello v1.2.3: the go command failed")
-		assert.ErrorContains(t, err, "undefined: nonsense")
-	})
-	t.Run("a build cache that is a file", func(t *testing.T) {
-		t.Setenv("GOCACHE", "/dev/null/cache")
-		oneSentence(t, refused(t, hello(pinnedHello(t))), "cannot be written to", "GOCACHE")
-	})
-	t.Run("no go command", func(t *testing.T) {
-		t.Setenv("PATH", t.TempDir())
-		oneSentence(t, refused(t, hello(pinnedHello(t))), "needs the go command, and it is not in PATH", "https://go.dev/dl", "say hello yourself")
-	})
+	left := files(t, cache)
+	require.Len(t, left, 1)
+	assert.Equal(t, "lock", filepath.Base(left[0]))
+
+	t.Setenv("PATH", t.TempDir())
+	_, err = Build(t.Context(), hello(module), Options{CacheDir: cache})
+	oneSentence(t, err, "needs the go command, and it is not in PATH", "https://go.dev/dl", "say hello yourself")
 }
 
 func TestACacheFolderThatCannotBeUsed(t *testing.T) {
 	_, err := Build(t.Context(), hello(pinnedHello(t)), Options{CacheDir: "/dev/null/modrev"})
-	oneSentence(t, err, "/dev/null/modrev", "cannot be written to", cacheVariable())
+	oneSentence(t, err, "/dev/null/modrev", "not a directory", "free some space", cacheVariable(), "say hello yourself")
 
 	t.Setenv("HOME", "")
 	t.Setenv("XDG_CACHE_HOME", "")
 	_, err = Build(t.Context(), hello(pinnedHello(t)), Options{})
 	oneSentence(t, err, "no cache folder", "set HOME")
+}
 
-	b := &builder{Tool: hello(""), version: "v1.2.3", folder: "/cache/hello"}
-	b.Name = "hello"
-	for errno, words := range map[syscall.Errno]string{
-		syscall.ENOSPC: "the disk of /cache/hello is full",
-		syscall.EDQUOT: "the disk of /cache/hello is full",
-		syscall.EACCES: "cannot be written to",
-		syscall.EROFS:  "cannot be written to",
-	} {
-		oneSentence(t, b.diskError(&os.LinkError{Op: "rename", Old: "a", New: "b", Err: errno}), words, "say hello yourself")
+func TestThereIsALineAtLeastEveryTenSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		b := &builder{name: "hello", version: "v1.2.3", progress: &out, start: time.Now()}
+		doing := strings.Repeat("long/", 40)
+		stop := b.heartbeat(func() string { return doing })
+		<-time.After(2*time.Minute + time.Second) // by the test's own clock, which does not wait
+		stop()
+		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+		assert.GreaterOrEqual(t, len(lines), 12)
+		for _, line := range lines {
+			assert.Regexp(t, `^   \d:\d\d  long/`, line)
+			assert.Len(t, line, 100)
+		}
+	})
+}
+
+func TestTheEndOfTheGoCommandsOutputIsKept(t *testing.T) {
+	var end tail
+	for i := range 10_000 {
+		fmt.Fprintf(&end, "line %d\n", i)
 	}
+	assert.Equal(t, []string{"line 9998", "line 9999"}, end.lines(2))
+	assert.Equal(t, "line 9999", end.last())
+	assert.Less(t, len(end.text), 20_000)
+	assert.Empty(t, new(tail).last())
 }
 
 func TestAModuleThatPinsNothing(t *testing.T) {
 	tool := hello(t.TempDir())
-	oneSentence(t, refused(t, tool), "there is no "+filepath.Join(tool.Module, "go.mod"), "checkout of the repository")
-	write(t, filepath.Join(tool.Module, "go.mod"), "module pin\n")
-	oneSentence(t, refused(t, tool), "no required module provides example.com/hello", "go get -tool")
-	write(t, filepath.Join(tool.Module, "go.mod"), "nonsense nonsense\n")
 	_, err := Version(tool)
+	oneSentence(t, err, "there is no "+filepath.Join(tool.Module, "go.mod"), "checkout of the repository")
+	write(t, filepath.Join(tool.Module, "go.mod"), "module pin\n")
+	_, err = Version(tool)
+	oneSentence(t, err, "no required module provides example.com/hello", "go get -tool")
+	write(t, filepath.Join(tool.Module, "go.mod"), "nonsense nonsense\n")
+	_, err = Version(tool)
 	require.Error(t, err)
 }
 
@@ -605,19 +443,16 @@ func TestCommandName(t *testing.T) {
 	}
 }
 
-func TestFolderIsFoundFromThisPackageAndFromBelowTheRoot(t *testing.T) {
+func TestTheRepositoryIsFoundFromThisPackageAndFromBelowTheRoot(t *testing.T) {
 	wd, err := os.Getwd()
 	require.NoError(t, err)
-	dir, ok := above(wd)
-	require.True(t, ok)
-	found, err := Folder("helpers/kubeapiserver/pinned")
+	repo, err := RepoRoot()
 	require.NoError(t, err)
-	assert.Equal(t, wd, found)
-	assert.Equal(t, filepath.Join(dir, "helpers/kubeapiserver/pinned"), found)
+	assert.Equal(t, wd, filepath.Join(repo, "helpers/kubeapiserver/pinned"))
 
+	dir, ok := above(filepath.Join(repo, "helpers/kubeapiserver/v1.37")) // a nested module is not the root
+	require.True(t, ok)
+	assert.Equal(t, repo, dir)
 	_, ok = above(t.TempDir())
 	assert.False(t, ok)
-	dir, ok = above(filepath.Join(dir, "helpers/kubeapiserver/v1.37")) // a nested module is not the root
-	require.True(t, ok)
-	assert.Equal(t, found, filepath.Join(dir, "helpers/kubeapiserver/pinned"))
 }
