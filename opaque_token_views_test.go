@@ -25,8 +25,9 @@ import (
 func TestOT80_EveryVersionOfAnObjectHasTheSameToken(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT80", From: "+",
-		Says:    "an object has one key, one uid and one resourceVersion, in whatever version or group it is read",
-		Why:     "a write through one version makes the tokens of all stale; and two informers of two versions hold one object",
+		Says: "an object has one key, one uid and one resourceVersion, in whatever version or group it is read",
+		Why: "a write through one version makes the tokens of all stale; and two informers of two versions hold one " +
+			"object",
 		Do:      "Tell objects apart by uid, and send a token through whatever version you write.",
 		FalseIf: world.EachVersionHasATokenOfItsOwn.Shows(`a stale replace of the Shelf was accepted`),
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver", "(*crdHandler).getOrCreateServingInfoFor"),
