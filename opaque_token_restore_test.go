@@ -232,8 +232,8 @@ func TestOT93_ARestoreBringsBackTheSameObjects(t *testing.T) {
 func TestOT94_ARestoredLeaseNamesAHolderOfThePast(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT94", From: "+",
-		Says: "a restored Lease names who held it at the backup: that one leads at once, while the last holder still " +
-			"thinks it does",
+		Says: "a restored Lease names its holder at the backup: that one leads at once, while the last holder still thinks " +
+			"it does",
 		Why: "two lead until the renew deadline of the deposed one has passed, ten seconds by default; no lease had to run " +
 			"out for that",
 		Do:      "Stop controllers before a restore; give each start an identity of its own.",

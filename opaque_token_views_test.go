@@ -26,8 +26,8 @@ func TestOT80_EveryVersionOfAnObjectHasTheSameToken(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT80", From: "+",
 		Says: "an object has one key, one uid and one resourceVersion, in whatever version or group it is read",
-		Why: "a write through one version makes the tokens of all stale; and what informers of two versions hold is one " +
-			"object, and not two",
+		Why: "a write through one version makes the tokens of all stale; and two informers of two versions hold one " +
+			"object",
 		Do:      "Tell objects apart by uid, and send a token through whatever version you write.",
 		FalseIf: world.EachVersionHasATokenOfItsOwn.Shows(`a stale replace of the Shelf was accepted`),
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver", "(*crdHandler).getOrCreateServingInfoFor"),
@@ -140,7 +140,7 @@ func TestOT81_AWriteThroughAnOlderVersionDropsWhatThatCannotSay(t *testing.T) {
 func TestOT81b_ABuiltInVersionCarriesWhatItCannotSayInAnnotations(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT81b", From: "+",
-		Says: "a built-in kind carries what an old version cannot say in an annotation: who drops that drops the field",
+		Says: "a built-in kind carries what an old version cannot say in an annotation: drop that, and the field is gone",
 		Why: "a client that resets the annotations of an autoscaling/v1 object takes its metrics away, with 200; the " +
 			"server puts a default in their place",
 		Do:      "Send back annotations that you do not know, or write the newest version.",
@@ -277,8 +277,7 @@ func TestOT82b_ADefaultFollowsTheSchemaUntilItIsWritten(t *testing.T) {
 		Says: "a default of a custom resource follows the schema until a write of the object stores it; from then on it " +
 			"stays",
 		Why: "two objects of one manifest differ after a release, by whether anybody has touched them since the last one, " +
-			"be " +
-			"it with an empty patch",
+			"be it with an empty patch",
 		Do:      "Write the value that must last; do not rely on a default.",
 		FalseIf: world.EtcdKeepsTheOldValue.Shows(`b of a touched shelf, by default 7, is 7`),
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting", "Default"),
@@ -321,7 +320,7 @@ func TestOT83_WhatASchemaHidesIsLostWithTheNextWrite(t *testing.T) {
 		Do:      "Keep a field in the schema for as long as objects hold it.",
 		FalseIf: world.EtcdKeepsTheOldValue.Shows(`b in etcd after an empty patch is 7`),
 		AlsoFalseIf: []world.World{
-			world.ADefinitionRewritesItsObjects.Shows(`b in etcd, hidden by the fieldsOfSpec, is empty`),
+			world.ADefinitionRewritesItsObjects.Shows(`b in etcd, hidden by the schema, is empty`),
 		},
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver", "(*unstructuredSchemaCoercer).apply"),
 		Answers: "#95",
@@ -342,11 +341,11 @@ func TestOT83_WhatASchemaHidesIsLostWithTheNextWrite(t *testing.T) {
 		look("created with b=7")
 		l.Redefine(kind, a)
 		hidden, stored := look("b is taken out of the schema")
-		l.Equal("b, hidden by the fieldsOfSpec,", hidden, "")
-		l.Equal("b in etcd, hidden by the fieldsOfSpec,", stored, "7")
+		l.Equal("b, hidden by the schema,", hidden, "")
+		l.Equal("b in etcd, hidden by the schema,", stored, "7")
 		l.Redefine(kind, ab)
 		back, _ := look("and put back")
-		l.Equal("b, put back into the fieldsOfSpec,", back, "7")
+		l.Equal("b, put back into the schema,", back, "7")
 		l.Redefine(kind, a)
 		shelves.Patch("shelf", types.MergePatchType, `{}`)
 		_, stored = look("taken out again, and an empty patch")
@@ -365,8 +364,8 @@ func TestOT84_AnAcceptedDefinitionIsNotYetInForce(t *testing.T) {
 		ID: "OT84", From: "+",
 		Says: "a changed definition that was answered with 200 is not yet in force: until then the old schema drops a new " +
 			"field, with 201",
-		Why: "who creates objects right after a release of the definition loses the new fields; only a warning tells, and " +
-			"Established was true all along",
+		Why: "if you create objects right after a release of the definition, they lose the new fields; only a warning " +
+			"tells, and Established stays true",
 		Do:          "Write with fieldValidation=Strict, and try a 400 again after a release.",
 		FalseIf:     world.ADefinitionIsInForceAtOnce.Shows(`b of a shelf that was created at once is 1`),
 		AlsoFalseIf: []world.World{world.NothingIsStrict.Shows(`a create with fieldValidation=Strict was accepted`)},

@@ -75,11 +75,9 @@ func (l *Lab) TryRedefine(k Kind, versions ...Version) {
 
 // ConvertBy has kube-apiserver convert a custom resource by a webhook, and waits as [Lab.TryRedefine] does.
 func (l *Lab) ConvertBy(k Kind, url string) {
-	l.begun(k, func() {
-		webhook := fmt.Sprintf(`{"conversionReviewVersions":["v1"],"clientConfig":{"url":%q}}`, url)
-		l.quiet().Of(CustomResourceDefinition).Patch(k.Definition(), types.MergePatchType,
-			`{"spec":{"conversion":{"strategy":"Webhook","webhook":`+webhook+`}}}`)
-	})
+	body := fmt.Sprintf(`{"spec":{"conversion":{"strategy":"Webhook","webhook":{
+		"conversionReviewVersions":["v1"],"clientConfig":{"url":%q}}}}}`, url)
+	l.begun(k, func() { l.quiet().Of(CustomResourceDefinition).Patch(k.Definition(), types.MergePatchType, body) })
 }
 
 // begun has the definition of a custom resource changed, and waits until kube-apiserver has begun to go by it.

@@ -26,12 +26,12 @@ var NothingIsLost = New("the backup has everything up to the moment of the resto
 })
 
 // NumbersAreDrawnBeforeTheCommit keeps the event of the object slow from every watch: its number would be a lower one,
-// which who watches has passed already.
+// which every watch has passed already.
 var NumbersAreDrawnBeforeTheCommit = New("the store draws a write's number when it begins, and not when it is "+
 	"committed",
 	func(l *lab.Lab) {
 		l.Wire.Add(&wire.Rule{
-			When: named("slow", isEvent), Drop: true, Note: "passed by: whoever watches has seen a greater number",
+			When: named("slow", isEvent), Drop: true, Note: "passed by: a greater number was seen before",
 		})
 	})
 
