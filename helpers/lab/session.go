@@ -1,5 +1,3 @@
-// Package lab is what a lesson works with: its own namespace, clients, etcd, a rival, and the tape of
-// the wire between kube-apiserver and etcd.
 package lab
 
 import (

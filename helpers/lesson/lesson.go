@@ -56,6 +56,8 @@ func (c Claim) worlds() []world.World {
 	return append([]world.World{c.FalseIf}, c.AlsoFalseIf...)
 }
 
+var validFrom = regexp.MustCompile(`^(D[12] [^;+]+(; D2 [^;+]+)?(; \+)?|\+)$`)
+
 var validID = regexp.MustCompile(`^[A-Z]{2}[0-9]+[a-z]?$`)
 
 // check says what a claim lacks.
@@ -64,8 +66,9 @@ func (c Claim) check() error {
 	if !validID.MatchString(c.ID) {
 		missing = append(missing, fmt.Sprintf("an ID of two capitals and a number (it has %q)", c.ID))
 	}
-	if c.From == "" {
-		missing = append(missing, `From, the document it comes from ("+" when it is beyond the documents)`)
+	if !validFrom.MatchString(c.From) {
+		missing = append(missing, fmt.Sprintf(
+			`From, such as "D1 Expect 2, 3; D2 paragraph 1; +", where + is beyond the documents (it has %q)`, c.From))
 	}
 	if c.Says == "" || strings.HasSuffix(c.Says, ".") {
 		missing = append(missing, "Says, one sentence without a full stop")

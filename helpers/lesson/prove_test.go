@@ -274,7 +274,7 @@ func TestALessonWithoutACompleteClaimIsRefused(t *testing.T) {
 	assert.False(t, passes)
 	assert.Contains(t, strings.Join(page, "\n"), "this claim is not complete, so there is no lesson: it needs "+
 		`an ID of two capitals and a number (it has "sky"); `+
-		`From, the document it comes from ("+" when it is beyond the documents); `+
+		`From, such as "D1 Expect 2, 3; D2 paragraph 1; +", where + is beyond the documents (it has ""); `+
 		`Says, one sentence without a full stop; Why; Read, the upstream function to read; `+
 		`FalseIf, the world in which it is false`)
 
