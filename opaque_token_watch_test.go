@@ -615,18 +615,16 @@ func TestOT67b_AWatchFromZeroMayBeginWithThePast(t *testing.T) {
 		shelves.Delete("gone")
 		require.NoError(l, frozen.Holds(l.Context(), numberOf(gone.GetResourceVersion())+1), "keeping the deletion back")
 
-		fromZero, waits := watchBehind(l, shelves, frozen, "0")
-		l.Expect(!waits, "a watch from 0 is answered at once", "a watch from 0 waits for the cache")
-		watch := fromZero()
+		watch, waited := watchBehind(l, shelves, frozen, "0")
+		l.Expect(!waited, "a watch from 0 is answered at once", "a watch from 0 waits for the cache")
 		first, second := watch.Next(), watch.Next()
 		_, err := shelves.TryGet("gone")
 		l.Refused(err, "a read of gone", lab.Refusal{Code: 404, Reason: metav1.StatusReasonNotFound})
-		current, waits := watchBehind(l, shelves, frozen, "")
-		l.Expect(waits, "a watch without a number waits for the cache", "a watch without a number does not wait")
-		frozen.Release()
-		third, only := watch.Next(), current().Next()
+		current, waited := watchBehind(l, shelves, frozen, "")
+		l.Expect(waited, "a watch without a number waits for the cache", "a watch without a number does not wait")
+		third, only := watch.Next(), current.Next()
 		fence := shelves.Create("fence", "color=red")
-		more := current().Next()
+		more := current.Next()
 
 		table := l.Table("watch", "while the cache lags", "when it has caught up")
 		begins := first.Type + " " + first.Name + ", " + second.Type + " " + second.Name
@@ -642,21 +640,17 @@ func TestOT67b_AWatchFromZeroMayBeginWithThePast(t *testing.T) {
 	})
 }
 
-// watchBehind starts a watch while a cache is frozen, and says whether it waits for that cache. watch waits until it
-// has begun.
-func watchBehind(
-	l *lab.Lab, c *lab.Client, frozen *wire.Frozen, number string,
-) (watch func() *lab.Watcher, waits bool) {
+// watchBehind starts a watch while a cache is frozen, and releases the cache if the watch is seen to wait for it.
+func watchBehind(l *lab.Lab, c *lab.Client, frozen *wire.Frozen, number string) (w *lab.Watcher, waited bool) {
 	ctx, cancel := context.WithCancel(l.Context())
-	var begun *lab.Watcher
 	pending := l.Go("the watch from "+number, func() (err error) {
 		defer cancel()
-		begun, err = c.TryWatch(metav1.ListOptions{ResourceVersion: number})
+		w, err = c.TryWatch(metav1.ListOptions{ResourceVersion: number})
 		return err
 	})
-	waits = frozen.Asked(ctx) == nil
-	return sync.OnceValue(func() *lab.Watcher {
-		require.NoError(l, pending.Wait(), "starting a watch from "+number)
-		return begun
-	}), waits
+	if waited = frozen.Asked(ctx) == nil; waited {
+		frozen.Release()
+	}
+	require.NoError(l, pending.Wait(), "starting a watch from "+number)
+	return w, waited
 }
