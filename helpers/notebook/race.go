@@ -86,6 +86,10 @@ func legs(steps []step) []leg {
 			if c == nil || slices.ContainsFunc(out, func(l leg) bool { return l.call == c }) {
 				continue
 			}
+			// Where a deadline cuts a race off is left to chance.
+			if c.Err != "" && !c.Done || c.Code == http.StatusGatewayTimeout {
+				continue
+			}
 			if l := (leg{call: c, key: s.Ask.Key, steps: window(steps, c, s.Ask.Key)}); l.overtaken() {
 				out = append(out, l)
 			}
