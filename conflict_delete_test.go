@@ -324,7 +324,7 @@ func TestCF12b_TheUIDProtectsTheNextIncarnationFromALateFinalizer(t *testing.T) 
 			"incarnation: it is refused with 409",
 		Why: "to send the object as it was read is the safer way, and no safe one: an overtaking write is lost " +
 			"all the same",
-		Do:      "Send the uid when you take a finalizer away.",
+		Do:      "Take the last finalizer away by a replace that carries the uid.",
 		FalseIf: world.UIDsBelongToNames.Shows(`removing the last finalizer of an earlier incarnation was accepted`),
 		AlsoFalseIf: []world.World{
 			world.ClientDropsTheUID.Shows(`removing the last finalizer of an earlier incarnation was accepted`),

@@ -166,10 +166,10 @@ func TestCF31_WhatIsNotFoundMayBeMoreThanTheObject(t *testing.T) {
 func TestCF32_ARefusedEvictionMayHaveSpentTheBudget(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF32", From: "+",
-		Says: "an eviction is several transactions, the budget's first: a Pod that changes afterwards is deleted all the " +
-			"same, or the budget is spent in vain",
-		Why: "429 means a budget and no rate limit, and its Retry-After may be missing. 409 is the caller's own " +
-			"precondition, and 500 two budgets for one Pod",
+		Says: "an eviction that a budget guards is several transactions, the budget's first: a Pod that changes " +
+			"afterwards is deleted all the same",
+		Why: "a 429 with the cause DisruptionBudget is about a budget; 409 is the caller's own precondition, and " +
+			"500 two budgets for one Pod",
 		Do:      "On 429 look for the cause DisruptionBudget, and wait for the budget.",
 		FalseIf: world.EvictionsSpendNoBudget.Shows(`an eviction beyond the budget was accepted`),
 		AlsoFalseIf: []world.World{
@@ -234,11 +234,11 @@ func TestCF32_ARefusedEvictionMayHaveSpentTheBudget(t *testing.T) {
 func TestCF33_ABindingsConflictIsNotAboutTheToken(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF33", From: "+",
-		Says: "/binding answers 409 for a Pod that has a node or is being deleted, whatever the token; details name " +
-			"pods/binding then",
+		Says: "without a stale token, /binding answers 409 about pods/binding for a Pod that has a node or is " +
+			"being deleted",
 		Why: "Nothing was stale, so reading again and repeating never helps. A stale token or a wrong uid is a 409 about " +
 			"pods, with the text of a storage error",
-		Do:      "On a 409 about pods/binding, read where the Pod went.",
+		Do:      "On a 409 about pods/binding, read the Pod: node, deletion, or a scheduling gate.",
 		FalseIf: world.EtcdKeepsTheOldValueOf("shelf").Shows(`a second binding was accepted`),
 		AlsoFalseIf: []world.World{
 			world.BindingsLose("uid").Shows(`a binding for another uid was accepted`),
@@ -348,8 +348,8 @@ func TestCF34_AServersErrorMayBeYourOwn(t *testing.T) {
 func TestCF35_AnOvertakenEvictionOfAnUnreadyPodBlamesTheBudget(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF35", From: "+",
-		Says: "an unready Pod's eviction spends no budget if enough others are healthy; overtaken by a change of the Pod, " +
-			"it is refused with 429",
+		Says: "an eviction of a running, unready Pod spends no budget if enough others are healthy; overtaken by " +
+			"a change of the Pod, it gets 429",
 		Why: "The cause DisruptionBudget and its text blame a budget that has not moved. It is a conflict: the eviction " +
 			"was pinned to the unready version",
 		Do:      "Send the eviction again after its Retry-After.",

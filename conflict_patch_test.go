@@ -140,8 +140,8 @@ var aStaleReadAndNoCompare = world.New(
 func TestCF7c_PatchFormatsDifferInHowTheyMerge(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF7c", From: "D2 paragraph 3",
-		Says: "a merge patch replaces a list; a strategic merge patch and an apply merge it by its key, if the schema " +
-			"has one",
+		Says: "a merge patch replaces a list; a strategic merge patch and an apply merge it where the schema says " +
+			"so",
 		Why:     "a patch that replaces a list removes what others have put into it, and nobody is told of a conflict",
 		Do:      "Look up whether the list is merged by a key before you patch it.",
 		FalseIf: world.EveryPatchIsAMergePatch.Shows(`^strategic merge patch: the list is \[new\]`),

@@ -128,8 +128,8 @@ func TestCF1b_ATokenMustBeEqualAndNotOnlyNewEnough(t *testing.T) {
 func TestCF2_AReplaceThatIsStaleOnArrivalNeverBecomesATransaction(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF2", From: "D1 Expect 2",
-		Says: "the apiserver itself compares the token: a replace that is stale when it arrives costs etcd one read, and " +
-			"never becomes a transaction",
+		Says: "a replace that is stale against the apiserver's copy costs etcd one read, and never becomes a " +
+			"transaction: the apiserver itself compares the token",
 		Why: "look for a failed transaction behind every 409 and you won't find one: the number of conflicts says " +
 			"nothing about the number of failed compares",
 		Do:      "Count 409s at the apiserver; etcd's failed compares are another number.",
@@ -294,8 +294,8 @@ var theCacheMissesASecondVersion = world.New("the apiserver's cache misses an ob
 func TestCF4_TheTokenAndNotTheVerbDecidesWhetherAnOvertakenWriteIsRefused(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "CF4", From: "D1 Expect 3",
-		Says: "after a failed compare the apiserver compares again for every write; only a token that was sent makes it " +
-			"refuse instead of writing again",
+		Says: "after a failed compare the apiserver decides an update anew, with or without a token: a token that " +
+			"was sent makes it refuse",
 		Why:     "a patch without a token fits any version; a replace without one overwrites what it has never seen",
 		Do:      "Send a token where the change depends on what you read; otherwise patch without one.",
 		FalseIf: world.AFailedCompareIsTheRefusal.Shows(`a patch without a token was refused: 409`),

@@ -22,8 +22,8 @@ import (
 func TestGU7_AResourceVersionPreconditionAddsNoCompareToTheTransaction(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "GU7", From: "D1 Write down",
-		Says: "a resourceVersion precondition adds no compare: an update's transaction compares mod_revision with or " +
-			"without one, and a stale one sends none",
+		Says: "a resourceVersion precondition adds no compare: an update's transaction has the same one without " +
+			"it; a token that is stale in the cache sends none",
 		Why: "the apiserver compares the token itself; the transaction only makes sure that nothing came between its look " +
 			"and the write",
 		Do:      "Do not count transactions to count conflicts.",

@@ -303,8 +303,8 @@ func overtakenApply(l *lab.Lab, ann, bob string) (sent wire.Requests, answer err
 func TestGU5_AnUpdateStartsFromTheCacheAndTheCompareCatchesAStaleCopy(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "GU5", From: "+",
-		Says: "an update reads nothing from etcd: it starts from the copy in the apiserver's watch cache, and the compare " +
-			"catches a stale copy",
+		Says: "an accepted update of a cached object reads nothing from etcd first: it starts from the " +
+			"apiserver's copy, and the compare catches a stale one",
 		Why:     "a cache that lags makes an update slower, never wrong: only the compare makes it safe to start from a copy",
 		Do:      "Expect one round trip to etcd for an update, two if the apiserver's cache lags.",
 		FalseIf: world.EtcdIgnoresTheCompare.Shows(`size is not stored`),

@@ -120,7 +120,7 @@ func TestOT53c_WhenAWebhookIsDownItsFailurePolicyDecides(t *testing.T) {
 		Says: "when a webhook cannot be asked, its failurePolicy decides: Fail makes what it would have judged a 500 " +
 			"InternalError, Ignore lets it pass",
 		Why: "an outage under Fail stops no-ops and the removal of finalizers too, so that deletions hang",
-		Do:  "Repeat the request: a 500 that says \"failed calling webhook\" has stored nothing.",
+		Do:  "Repeat one object's request: a 500 that says \"failed calling webhook\" stored nothing.",
 		FalseIf: hooksWhere("webhooks fail open", func(h *lab.Admission) { h.FailsOpen = true }).
 			Shows(`a replace: 200, and color=green is stored`),
 		AlsoFalseIf: []world.World{

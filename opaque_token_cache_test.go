@@ -147,8 +147,8 @@ var aWriteIsSwallowedAndAnotherFollows = world.New(
 func TestOT16c_ControllerRuntimeWaitsForItsOwnWriteIfAskedTo(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT16c", From: "D2 paragraph 4",
-		Says: "with EnableReadYourWritesConsistency, a cached read through controller-runtime's client waits until the " +
-			"cache has reached that client's own write of that key",
+		Says: "a cached read through controller-runtime's client waits until the cache has that client's own " +
+			"write of that key, in the same representation",
 		Why: "the option is off by default (and experimental in 0.25), so a reconciler that reads back what it wrote may " +
 			"decide on the state before its own write",
 		Do:      "Use one client for writes and reads, switch the option on, and give reads deadlines.",

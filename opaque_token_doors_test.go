@@ -240,8 +240,8 @@ func TestOT101_TheObjectKeepsTheStatus(t *testing.T) {
 	const no, rv, gen, spec = "-", "rv", "rv gen", "spec"
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT101", From: "D2 paragraph 4; +",
-		Says: "where /status is, a replace of the object keeps the stored status, and takes spec and metadata, except a " +
-			"Namespace's spec.finalizers",
+		Says: "of the kinds here, a replace of the object keeps the stored status, and takes spec and metadata, " +
+			"except a Namespace's spec.finalizers",
 		Why: "Generation is no witness: a Node, a Service and a Namespace have none, and on the others only spec and a " +
 			"Deployment's annotations move it",
 		Do:      "After a 200 compare what came back with what you sent.",

@@ -88,7 +88,7 @@ func TestOT21_RefusalsNeedDifferentNextSteps(t *testing.T) {
 			"live read first",
 		Why: "to treat every error as a conflict repeats what can never succeed, and to treat every 409 alike retries what " +
 			"no retry can settle, or reads again what was never stored",
-		Do:      "Choose the next step by status, reason, causes and details, and never by the message.",
+		Do:      "Choose by status, reason, causes and details; by the message only where nothing else tells.",
 		FalseIf: world.AGatewayHidesTheReason.Shows(`the step after a replace after a delete is see what is served`),
 		AlsoFalseIf: []world.World{
 			world.RefusalsLoseTheirCauses.Shows(`the step after apply to another's field is read it live`),

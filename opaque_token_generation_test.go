@@ -121,7 +121,7 @@ var reportsNeverGoBack = world.New("the server keeps a greater observedGeneratio
 func TestOT39b_ReadyRightAfterYourWriteIsAboutTheSpecBefore(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT39b", From: "D2 paragraph 4; +",
-		Says: "nothing resets status when the spec changes: Ready=True right after your write is about the generation in " +
+		Says: "a change of a custom resource's spec resets no status: Ready=True right after your write is about " +
 			"the condition's observedGeneration",
 		Why: "wait for the condition alone and your script goes on at once; the condition has to speak of the " +
 			"generation of your write",

@@ -133,8 +133,8 @@ var answersEchoTheStatus = world.New("the server answers with the status that wa
 func TestOT32b_WhatATypedClientReadDoesNotSayItsKind(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT32b", From: "+",
-		Says: "an object that a typed client read or created does not say its kind, so an owner reference built " +
-			"from it is refused",
+		Says: "an object that a typed client read live or created does not say its kind, so an owner reference " +
+			"built from it is refused",
 		Why: "the decoder empties apiVersion and kind of what it decodes into a Go type, even where you had set " +
 			"them",
 		Do:      "Take the kind from the scheme, as SetControllerReference does.",
@@ -294,7 +294,7 @@ var appliesAreAnsweredEmpty = world.New("the answer to an apply says nothing tha
 func TestOT35_CreateOrPatchTakesNoTokenAndWritesTwice(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT35", From: "+",
-		Says: "controllerutil.CreateOrPatch sends patches without a token: what a rival writes after its reading is " +
+		Says: "CreateOrPatch sends patches without a token: what a rival writes meanwhile to the same field is " +
 			"overwritten, and nobody gets a conflict",
 		Why: "its function decides on a reading that nothing protects; and spec and status go in two patches, of which one " +
 			"may fail alone",

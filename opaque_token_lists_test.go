@@ -162,8 +162,8 @@ func editJSONPatches(l *lab.Lab, note string, change func(ops []map[string]any) 
 func TestOT38_AListMergesOnlyWhereTheSchemaNamesItsKey(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT38", From: "+",
-		Says: "server-side apply merges a list of a custom resource only if its schema says listType=map; without that " +
-			"the list is atomic and has one owner",
+		Says: "server-side apply merges a custom resource's list of objects only if its schema says listType=map; " +
+			"without that the list has one owner",
 		Why: "two controllers that apply their conditions conflict, and force removes the condition of the other; " +
 			"patchStrategy tags in Go mean nothing to the server",
 		Do:      "Mark conditions with x-kubernetes-list-type: map and their key, type.",

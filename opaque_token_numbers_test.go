@@ -316,8 +316,8 @@ func firstOf(list *lab.Object, path []string) *lab.Object {
 func TestOT74_OfTwoAppliesThatCreateBothAreAccepted(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT74", From: "+",
-		Says: "of two applies that race to create one object, both are accepted: the loser becomes an update of what the " +
-			"winner created",
+		Says: "of two applies that race to create one object, the loser becomes an update: accepted, unless both " +
+			"set one field differently",
 		Why: "an apply has no \"must be missing\": 201 or 200 tells who came first, and a create would have lost with 409 " +
 			"AlreadyExists",
 		Do:      "Create if you must be the first; apply if you need not.",

@@ -310,7 +310,7 @@ func TestOT95_MaintenanceOfEtcdLeavesTheNumbersAlone(t *testing.T) {
 		Says: "compaction and defragmentation of etcd change no resourceVersion: a token that was read before is good after",
 		Why: "only a restore rewinds; what compaction takes are old versions, and with them the numbers to watch from, not " +
 			"the numbers to write with",
-		Do:      "Keep your tokens through maintenance; expect 410 from watches alone.",
+		Do:      "Keep your tokens; expect 410 for watches, Exact lists and continue tokens of older revisions.",
 		FalseIf: world.MaintenanceWritesKeysAnew.Shows(`the resourceVersion after a compaction is \d+`),
 		Read:    source.Decl("go.etcd.io/etcd/server/v3/storage/mvcc", "(*store).Compact"),
 		Answers: "#104",
@@ -438,8 +438,8 @@ func TestOT97_ANumberIsGivenAtTheCommit(t *testing.T) {
 func TestOT98_WhatIsPutBackThroughTheAPIIsAnotherObject(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT98", From: "+",
-		Says: "an object that is put back from a saved manifest is another one: new uid, new number, generation 1, and no " +
-			"status",
+		Says: "an object that is put back from YAML has a new uid and a new number; a Shelf also gets generation " +
+			"1 and no status",
 		Why: "what was remembered by uid belongs to nobody now: owner references, disks, claims; a restore of etcd (OT93) " +
 			"brings the same object back",
 		Do:      "Put back owners before children, and set references to the new uids.",

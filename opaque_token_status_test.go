@@ -87,8 +87,8 @@ func TestOT13_TheDefinitionSaysWhetherStatusHasADoorOfItsOwn(t *testing.T) {
 		}
 		table.End()
 		l.Stored(l.Of(with).Peek("shelf"), "size=2", "-metadata.labels.room", "status.phase=Full", "-status.stock")
-		l.Say("422: the schema validates what comes through the door that counts. What it does not know is pruned, " +
-			"without a word.")
+		l.Say("422: the schema validates what comes through the door that counts. What it does not know is pruned; " +
+			"only a Warning header says so.")
 
 		_, err := l.Of(without).Sub("status").TryReplace(l.Of(without).Get("shelf"))
 		custom := l.Refused(err, "a replace of the /status that is not there", lab.Refusal{

@@ -81,8 +81,8 @@ func TestOT85b_ObjectsLeftInARemovedVersionBreakEveryList(t *testing.T) {
 		ID: "OT85b", From: "+",
 		Says: "an object that is stored in a version which its definition no longer has answers 500, and breaks every list " +
 			"of its kind",
-		Why: "it can be neither read nor changed nor deleted, and its name stays taken; one of them keeps every informer " +
-			"of the kind from starting",
+		Why: "it can be neither read nor changed; the unsafe delete of a corrupt object removes it, past its " +
+			"finalizers and preconditions",
 		Do:      "Put the version back, unserved; rewrite every object; then remove it.",
 		FalseIf: everyObjectIsRewrittenFirst.Shows(`GET of the one left in v1 is 200`),
 		Read:    source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver/conversion", "(*crConverter).ConvertToVersion"),
@@ -383,8 +383,8 @@ func TestOT89_AStricterSchemaRefusesOnlyWhatAWriteChanges(t *testing.T) {
 		ID: "OT89", From: "+",
 		Says: "an object that a stricter schema would refuse is served and written as ever, while a write leaves the " +
 			"offending part alone",
-		Why: "a release of the definition breaks nothing at once: it breaks the first write that touches the field, months " +
-			"later, and every apply",
+		Why: "it breaks the first write that touches the field, months later; where the type changed, it breaks " +
+			"every apply",
 		Do:      "Mend stored objects before you tighten their schema.",
 		FalseIf: aLibraryFillsInA.Shows(`a label, where a is at most 0, is 422 Invalid`),
 		Read: source.Decl("k8s.io/apiextensions-apiserver/pkg/apiserver/validation",

@@ -348,8 +348,8 @@ func TestRV10_AReadSaysHowOldItsAnswerMayBe(t *testing.T) {
 func TestRV10b_AReadFromTheFutureWaitsAndIsRefused(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "RV10b", From: "+",
-		Says: "a list not older than a revision that does not exist yet waits for it, three seconds long, and is then " +
-			"refused with 504",
+		Says: "of a kind with a watch cache, a list not older than a future revision waits three seconds for it, " +
+			"and is refused with 504",
 		Why: "the server is not overloaded: the number is of another store or of a later time, or this apiserver's cache " +
 			"lags; within the three seconds the list is answered",
 		Do:      "Ask where the number comes from before you retry a 504.",
@@ -537,8 +537,8 @@ var bothKeepTheResource = world.New("both apiservers have kept the resource in t
 func TestRV11b_WhatIsTooOldForOneAPIServerAnotherMayStillServe(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "RV11b", From: "+",
-		Says: "what is too old for one apiserver another may still serve: each has a window of its own, which begins with " +
-			"its cache",
+		Says: "what is too old for one apiserver another may still serve: each has a window of its own, which " +
+			"begins with its cache or later",
 		Why: "a 410 says what this apiserver has, not what happened; behind a load balancer the same number may be served " +
 			"and refused in turn",
 		Do:      "List again after a 410; do not try the next replica.",

@@ -26,8 +26,8 @@ import (
 func TestRV8_AnAcceptedPatchIsOneStorageWriteAndANoOpIsNone(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "RV8", From: "D1 Observe",
-		Says: "a patch that changes something is one transaction, if nothing overtakes it; a no-op, a dry run and a " +
-			"refused write are none",
+		Says: "a patch that changes something and is not overtaken is one transaction; a no-op, a dry run and a " +
+			"refused write store nothing",
 		Why: "a new resourceVersion means that something was stored; a request that stores nothing wakes no watcher and " +
 			"cannot serve as a heartbeat",
 		Do:      "Change a field if you need a heartbeat.",
@@ -90,8 +90,8 @@ func TestRV8b_APatchThatChangesNothingRewritesWhatIsEncodedOtherwise(t *testing.
 		ID: "RV8b", From: "D1 Observe; +",
 		Says: "a patch that changes nothing is still a storage write if the object is stored in another encoding than the " +
 			"apiserver would give it",
-		Why: "what counts are the bytes, as they are before encryption; a storage migration sends each object as it is, " +
-			"and only those in an old form are stored anew",
+		Why: "what counts are the bytes before encryption, and the key (OT87); a storage migration rewrites only " +
+			"what is stored in an old form",
 		Do:      "Send an empty patch to bring an old object into today's form.",
 		FalseIf: world.ReadsAreProtobuf.Shows(`an empty patch, stored as JSON, cost etcd: 1 Range$`),
 		AlsoFalseIf: []world.World{
