@@ -237,7 +237,7 @@ func TestOT51b_AWebhookCanOverrideWhatYouSend(t *testing.T) {
 	const paint = `[{"op":"add","path":"/data/color","value":"blue"}]`
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT51b", From: "D2 paragraph 3, 5; +",
-		Says: "where a mutating webhook overrides what you send, the answer is 200 with its value and the old " +
+		Says: "where a mutating webhook puts back what is stored, the answer is 200 with the old value and " +
 			"resourceVersion: nothing was written",
 		Why: "a controller that compares its wish with the object finds a difference in every reconcile, and writes forever",
 		Do:  "Compare the object with the answer to a dry run, not with your wish.",

@@ -23,8 +23,8 @@ import (
 func TestOT53b_AWebhookDeniesUnderAnyCodeItLikes(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT53b", From: "D2 paragraph 5; +",
-		Says: "a webhook denies under any code it likes: its 409 Conflict passes IsConflict, its 404 NotFound passes " +
-			"IsNotFound, and the object is there unchanged",
+		Says: "a webhook denies under any code of an error: its 409 Conflict passes IsConflict, its 404 NotFound " +
+			"passes IsNotFound",
 		Why: "a retry repeats the review in vain, and IgnoreNotFound takes an object that is there for deleted",
 		Do:  "Look for \"denied the request\" in the message before you act on the reason.",
 		FalseIf: hooksWhere("the webhook denies everything under 403", func(h *lab.Admission) {

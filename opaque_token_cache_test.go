@@ -75,8 +75,8 @@ func TestOT16b_ACacheThatHasReachedAWriteShowsIt(t *testing.T) {
 		ID: "OT16b", From: "D2 paragraph 4",
 		Says: "a cache whose LastStoreSyncResourceVersion has reached the number of a write shows that write; until then, " +
 			"requeue the key with backoff",
-		Why: "a retry in place reads the same cache again; an error that requeues with backoff, as kube-controller-manager " +
-			"returns it since 1.37, gives the watch time",
+		Why: "a retry in place reads the same cache again; an error that requeues with backoff gives the watch " +
+			"time",
 		Do:      "Remember your write's number; requeue with backoff until the cache has reached it.",
 		FalseIf: aWriteIsSwallowedAndAnotherFollows.Shows(`the write from the cache was refused: 409 Conflict`),
 		Read:    source.Decl("k8s.io/client-go/tools/cache", "Store.LastStoreSyncResourceVersion"),

@@ -485,7 +485,7 @@ func TestOT24_NotFoundDoesNotProveThatTheObjectIsGone(t *testing.T) {
 			"404 too",
 		Why: "404 lets you clean up what belonged to the uid; cleaned up for a 404 about something else, the object loses " +
 			"what it still needs",
-		Do:      "Clean up only on a live 404 whose details name the object, without UnexpectedServerResponse.",
+		Do:      "Clean up only on a live GET's 404 whose details name the object.",
 		FalseIf: theServerSpeaksOfWhatItDoesNotServe.Shows(`a write of /status of a ConfigMap is read it live`),
 		AlsoFalseIf: []world.World{
 			world.KeysOutliveTheirDeletion.Shows(`a replace after its deletion was accepted`),

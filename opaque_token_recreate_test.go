@@ -120,7 +120,8 @@ func shortUID(o *lab.Object) string { return string(o.GetUID())[:8] }
 func TestOT25b_AnApplyBringsADeletedObjectBack(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT25b", From: "D2 paragraph 3, 5",
-		Says: "an apply brings a deleted object back under a new uid, whatever old token it carries; the uid prevents that",
+		Says: "an apply to the object itself brings it back when deleted, under a new uid, whatever its token; " +
+			"the uid prevents that",
 		Why: "a controller whose cache still shows the finalizer takes it off twice: the first apply ends the object, and " +
 			"the second makes a new one, empty and without a finalizer, that nobody asked for",
 		Do:      "Put the uid into every apply that must not create.",

@@ -76,7 +76,8 @@ func TestOT80_EveryVersionOfAnObjectHasTheSameToken(t *testing.T) {
 func TestOT81_AWriteThroughAnOlderVersionDropsWhatThatCannotSay(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT81", From: "+",
-		Says: "any write through a version stores the object as that version can say it: the other fields go, with 200",
+		Says: "any write through a version of a custom resource stores what that version can say: the other " +
+			"fields go, with 200",
 		Why: "a label, a finalizer, a status, even an empty patch is a write of the whole object; and generation may not " +
 			"tell what was lost",
 		Do:      "Give every served version a place for every field.",

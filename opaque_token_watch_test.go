@@ -490,8 +490,8 @@ func TestOT64_ABookmarkIsANumberAndNoObject(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT64", From: "+",
 		Says: "a bookmark is a number and no object: it tells a watch that sees nothing how far the resource has come",
-		Why: "its object has a kind and a resourceVersion, and no name; it comes about two seconds before the end, and " +
-			"none is promised",
+		Why: "its object has a kind and a resourceVersion, and no name; it comes about every minute and before " +
+			"the end, and none is promised",
 		Do:      "Keep the number of a bookmark, and use nothing else of it.",
 		FalseIf: world.AProxyDropsSelectors.Shows(`the first event is ADDED other`),
 		AlsoFalseIf: []world.World{
