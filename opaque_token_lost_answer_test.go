@@ -102,8 +102,8 @@ func TestOT21b_AWriteWithoutAnAnswerMayBeStoredOrNot(t *testing.T) {
 func TestOT21e_OnlyWhatWasNeverSentIsANo(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT21e", From: "D2 paragraph 5; +",
-		Says: "without an answer, the one sure no is that no connection was ever made for the call; its error, that of the " +
-			"last attempt, does not say that",
+		Says: "without an answer, only the fact that no connection was ever made for the call proves that nothing " +
+			"was stored",
 		Why:     "a stored write can end with connection refused, where a gateway's 503 made client-go send it again",
 		Do:      "Note by httptrace whether a call got a connection; otherwise read back.",
 		FalseIf: gatewaysKeepWhatTheyRefuse.Shows(`a gateway's 503, then nobody listens: stored is no`),
@@ -365,8 +365,8 @@ func heard(err error) string {
 func TestOT21c_OneCallMayBeElevenRequests(t *testing.T) {
 	lesson.Prove(t, lesson.Claim{
 		ID: "OT21c", From: "D2 paragraph 5; +",
-		Says: "one call of client-go can be eleven requests: it repeats a 429 or 5xx with a Retry-After, and a GET whose " +
-			"connection broke, but no such write",
+		Says: "one call of client-go can be eleven requests: it repeats a 429 or 5xx with a Retry-After, and a " +
+			"GET whose connection broke",
 		Why: "your own loop around such a call multiplies its requests, and a create can be refused because of itself; " +
 			"only rest.Request has MaxRetries(0), and typed, dynamic and controller-runtime clients cannot set it",
 		Do:      "Count requests and not calls, and expect a call to meet its own success.",

@@ -116,8 +116,8 @@ func TestOT71_AScaleHasItsParentsNumberAndDemandsNone(t *testing.T) {
 		ID: "OT71", From: "+",
 		Says: "a scale has the resourceVersion of its parent, and is replaced without one even where the parent demands a " +
 			"token",
-		Why: "scale is a side door to the spec: scalers that send no token overwrite each other, and whoever writes the " +
-			"parent conflicts with them",
+		Why: "scale is a side door to the spec: scalers that send no token overwrite each other, and conflict " +
+			"with writers of the parent",
 		Do:      "Send the token with a scale too: nothing demands it.",
 		FalseIf: world.AScaleDemandsAToken.Shows(`a replace of the scale of a Shelf without a token was refused: 409`),
 		AlsoFalseIf: []world.World{

@@ -220,7 +220,7 @@ func (w *witness) seen() (string, error) {
 	return seen.String(), err
 }
 
-// Who reads a transcript may look up the lessons that it names.
+// The lessons that a transcript names can be looked up.
 func TestTheLessonsThatTranscriptsNameExist(t *testing.T) {
 	ledger, err := os.ReadFile(filepath.Join("..", "..", "CLAIMS.md"))
 	require.NoError(t, err)

@@ -187,7 +187,7 @@ func TestNothingListensButTheAPIServerOnLoopback(t *testing.T) {
 		t.Errorf("%d kube-apiservers run, want 1", servers)
 	}
 
-	// Whoever else of this machine reaches that port is asked who they are.
+	// Any other user of this machine who reaches that port has to authenticate.
 	stranger := rest.AnonymousClientConfig(c.Admin())
 	_, err = clientFor(t, stranger).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
 	if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
